@@ -1,0 +1,707 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * A CCP datapath as a BPF struct_ops TCP congestion control.
+ *
+ * An agent in user space installs CCP programs. Each is translated to BPF and
+ * put into `programs`; every ACK runs
+ *
+ *	cong_control -> (tail call) translated program -> (tail call) epilogue
+ *
+ * with the flow's registers in `flows[slot]`. The agent writes its updates into
+ * the flow's mailbox (shared memory, no system call); reports, and the coming
+ * and going of flows, go to the agent through the ring `events`.
+ *
+ * A flow is in one of two modes:
+ *
+ *	           program arrives in the mailbox
+ *	FALLBACK ---------------------------------> AGENT
+ *	(Cubic)  <---------------------------------
+ *	           agent silent, replaced, or program gone
+ *
+ * In FALLBACK, the kernel's Cubic (Reno where Cubic is not there) decides, with
+ * the kernel's own proportional rate reduction. The flow offers itself to the
+ * agent with a CREATE record until a program arrives, so that neither a full
+ * ring nor a restarted agent loses it. A flow that finds no free slot stays in
+ * FALLBACK for its whole life.
+ *
+ * All callbacks of a socket run under its lock, so a flow's own fields need no
+ * other synchronisation; only the mailbox is shared with the agent's writes.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include "intf.h"
+
+char _license[] SEC("license") = "GPL";
+
+#define NO_RTT_SAMPLE 0xffffffffULL /* what libccp's machine reads then */
+#define USEC_PER_SEC 1000000ULL
+#define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
+
+const volatile struct ccp_config config SEC(".rodata.config") = {};
+struct ccp_control control SEC(".data.control") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set before load */
+	__type(key, __u32);
+	__type(value, struct ccp_flow);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1); /* set before load */
+	__type(value, __u32);
+} free_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096); /* set before load */
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, CCP_MAX_PROGS);
+	__type(key, __u32);
+	__type(value, struct ccp_prog);
+} program_tables SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, CCP_MAX_PROGS);
+	__type(key, __u32);
+	__type(value, __u32);
+} programs SEC(".maps");
+
+extern void cubictcp_init(struct sock *sk) __ksym __weak;
+extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym __weak;
+extern void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym __weak;
+extern void cubictcp_state(struct sock *sk, __u8 new_state) __ksym __weak;
+extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym __weak;
+extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym __weak;
+extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
+extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
+
+/*
+ * Per-socket state beside Cubic's: struct bictcp takes the first 60 bytes of
+ * icsk_ca_priv, so that Cubic's own functions can run on the same socket.
+ */
+#define CA_MODE(sk) (inet_csk(sk)->icsk_ca_priv[10])
+#define CA_PRR_DELIVERED(sk) (inet_csk(sk)->icsk_ca_priv[11])
+#define CA_SLOT(sk) (inet_csk(sk)->icsk_ca_priv[12]) /* slot + 1, 0 = none */
+
+enum { MODE_FALLBACK, MODE_AGENT };
+
+static __always_inline __u32 max_u32(__u32 a, __u32 b)
+{
+	return a > b ? a : b;
+}
+
+static __always_inline __u32 min_u32(__u32 a, __u32 b)
+{
+	return a < b ? a : b;
+}
+
+static __always_inline struct ccp_flow *flow_of(struct sock *sk)
+{
+	__u32 slot = CA_SLOT(sk);
+
+	if (!slot)
+		return NULL;
+	slot--;
+	return bpf_map_lookup_elem(&flows, &slot);
+}
+
+static __always_inline __u8 ca_state(struct sock *sk)
+{
+	return BPF_CORE_READ_BITFIELD(inet_csk(sk), icsk_ca_state);
+}
+
+static __always_inline __u32 packets_in_flight(const struct tcp_sock *tp)
+{
+	return tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+}
+
+static __always_inline bool agent_alive(__u64 now)
+{
+	return READ_ONCE(control.beat_us) + config.silence_us > now;
+}
+
+static __always_inline void set_cwnd_packets(struct tcp_sock *tp, __u32 packets)
+{
+	tp->snd_cwnd = min_u32(max_u32(packets, config.min_cwnd), tp->snd_cwnd_clamp);
+}
+
+static __always_inline void set_cwnd(struct tcp_sock *tp, __u64 bytes)
+{
+	__u32 mss = tp->mss_cache;
+	__u64 packets;
+
+	if (!bytes || !mss)
+		return;
+	packets = bytes / mss;
+	set_cwnd_packets(tp, packets > 0x7fffffff ? 0x7fffffff : packets);
+}
+
+static __always_inline void set_rate(struct sock *sk, __u64 rate)
+{
+	if (!rate)
+		return;
+	if (rate < config.min_rate)
+		rate = config.min_rate;
+	if (rate > config.max_rate)
+		rate = config.max_rate;
+	if (rate > sk->sk_max_pacing_rate)
+		rate = sk->sk_max_pacing_rate;
+	sk->sk_pacing_rate = rate;
+}
+
+/* ------------------------------------------------------------ fallback */
+
+static __always_inline bool have_cubic(void)
+{
+	return bpf_ksym_exists(cubictcp_init) && bpf_ksym_exists(cubictcp_recalc_ssthresh) &&
+	       bpf_ksym_exists(cubictcp_cong_avoid) && bpf_ksym_exists(cubictcp_state) &&
+	       bpf_ksym_exists(cubictcp_cwnd_event) && bpf_ksym_exists(cubictcp_acked);
+}
+
+/* tcp_update_pacing_rate() with the default ratios, 200 % and 120 %. */
+static __always_inline void fallback_pace(struct sock *sk, struct tcp_sock *tp)
+{
+	__u32 srtt_us = tp->srtt_us >> 3, cwnd = tp->snd_cwnd;
+	__u64 rate;
+
+	if (!srtt_us)
+		return;
+	rate = (__u64)tp->mss_cache * max_u32(cwnd, tp->packets_out) * USEC_PER_SEC / srtt_us;
+	rate += cwnd < tp->snd_ssthresh / 2 ? rate : rate / 5;
+	if (rate > sk->sk_max_pacing_rate)
+		rate = sk->sk_max_pacing_rate;
+	sk->sk_pacing_rate = rate;
+}
+
+/* tcp_cwnd_reduction(): proportional rate reduction, RFC 6937. */
+static __always_inline void fallback_reduce(struct sock *sk, struct tcp_sock *tp, __u32 acked,
+					    bool lost)
+{
+	__u32 in_flight = packets_in_flight(tp), ssthresh = tp->snd_ssthresh;
+	__s32 delta = ssthresh - in_flight, send;
+	__u64 delivered = CA_PRR_DELIVERED(sk) + acked;
+
+	if (!acked || !tp->prior_cwnd)
+		return;
+	CA_PRR_DELIVERED(sk) = delivered;
+	if (delta < 0) {
+		__u64 dividend = (__u64)ssthresh * delivered + tp->prior_cwnd - 1;
+
+		send = dividend / tp->prior_cwnd - tp->prr_out;
+	} else {
+		send = delivered - tp->prr_out;
+		if (send < (__s32)acked)
+			send = acked;
+		if (!lost)
+			send++;
+		if (send > delta)
+			send = delta;
+	}
+	if (send < (tp->prr_out ? 0 : 1))
+		send = tp->prr_out ? 0 : 1;
+	tp->snd_cwnd = max_u32(in_flight + send, 1);
+}
+
+/* tcp_cong_control() for a congestion control that has no cong_control. */
+static __always_inline void fallback_ack(struct sock *sk, struct tcp_sock *tp, __u32 ack,
+					 const struct rate_sample *rs)
+{
+	__u8 state = ca_state(sk);
+
+	if (state == TCP_CA_CWR || state == TCP_CA_Recovery)
+		fallback_reduce(sk, tp, rs->acked_sacked, rs->losses > 0);
+	else if (!rs->acked_sacked)
+		;
+	else if (have_cubic())
+		cubictcp_cong_avoid(sk, ack, rs->acked_sacked);
+	else
+		tcp_reno_cong_avoid(sk, ack, rs->acked_sacked);
+	fallback_pace(sk, tp);
+}
+
+/* ------------------------------------------------------------ modes */
+
+/*
+ * From the agent to the fallback. The agent limits a flow by its pacing rate
+ * and leaves room in cwnd; Cubic has only cwnd, so it starts from the rate's
+ * bandwidth-delay product, out of slow start.
+ */
+static __always_inline void leave_agent(struct sock *sk, struct tcp_sock *tp, struct ccp_flow *f,
+					__u64 now)
+{
+	__u64 heard = READ_ONCE(control.beat_us) + config.silence_us;
+	__u64 until = heard < now ? heard : now;
+	__u64 bdp = sk->sk_pacing_rate * (tp->srtt_us >> 3) / USEC_PER_SEC / max_u32(tp->mss_cache, 1);
+	__u32 cwnd = tp->snd_cwnd;
+
+	if (bdp < cwnd)
+		cwnd = max_u32(bdp, TCP_INIT_CWND);
+	tp->snd_cwnd = min_u32(cwnd, tp->snd_cwnd_clamp);
+	tp->snd_ssthresh = max_u32(cwnd, 2);
+	CA_PRR_DELIVERED(sk) = tp->prr_out;
+	CA_MODE(sk) = MODE_FALLBACK;
+	if (until > f->stats.mode_since_us)
+		f->stats.driven_us += until - f->stats.mode_since_us;
+	f->stats.mode_since_us = now;
+	f->stats.fallbacks++;
+	f->prog = 0;
+	f->last_create_us = 0;
+	__sync_fetch_and_add(&control.fallbacks, 1);
+	if (have_cubic())
+		cubictcp_init(sk);
+}
+
+static __always_inline void offer(struct tcp_sock *tp, struct ccp_flow *f, __u64 now)
+{
+	struct ccp_ev_create ev = {
+		.type = CCP_EV_CREATE,
+		.len = sizeof(ev),
+		.sid = f->sid,
+		.cwnd_bytes = tp->snd_cwnd * tp->mss_cache,
+		.mss = tp->mss_cache,
+	};
+
+	f->last_create_us = now;
+	f->mss = tp->mss_cache;
+	f->stats.srtt_us = tp->srtt_us >> 3;
+	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), READ_ONCE(control.ring_flags)))
+		__sync_fetch_and_add(&control.creates_dropped, 1);
+}
+
+/* ------------------------------------------------------------ mailbox */
+
+static __always_inline void reset_registers(struct ccp_flow *f, const struct ccp_prog *p,
+					    __u32 mask)
+{
+#pragma unroll
+	for (int i = 0; i < CCP_NUM_DEF; i++)
+		if (mask & (1U << i))
+			f->regs[i] = p->initial[i];
+}
+
+/* libccp: the program's registers take their initial values, Micros is 0. */
+static __always_inline bool change_program(struct ccp_flow *f, __u32 index, __u64 now)
+{
+	struct ccp_prog *p = bpf_map_lookup_elem(&program_tables, &index);
+
+	if (!p)
+		return false;
+	reset_registers(f, p, p->defined_mask);
+	f->regs[CCP_REG_IMPLICIT + 3] = 0;
+	f->time_zero_us = now;
+	f->msg_type = CCP_EV_MEASURE;
+	f->msg_len = 16 + 8 * p->num_report;
+	f->msg_sid = f->sid;
+	f->msg_uid = p->uid;
+	f->msg_fields = p->num_report;
+	f->prog = index;
+	f->epoch = READ_ONCE(control.epoch);
+	return true;
+}
+
+/*
+ * Take what the agent has staged, all of it or nothing. The sequence number
+ * says whether a whole update is there; it is claimed by compare-and-swap
+ * after the copy, so an update is applied exactly once, and never torn.
+ */
+static __noinline int take_mailbox(struct ccp_flow *f, __u64 now)
+{
+	__u64 value[CCP_NUM_CONTROL + 2];
+	struct ccp_mailbox *m;
+	__u32 seq, sid, prog, mask;
+
+	if (!f)
+		return 0;
+	m = &f->mbox;
+	seq = READ_ONCE(m->seq);
+	if ((seq & (CCP_MBOX_WRITING | CCP_MBOX_PENDING)) != CCP_MBOX_PENDING)
+		return 0;
+	sid = READ_ONCE(m->sid);
+	prog = READ_ONCE(m->prog);
+	mask = READ_ONCE(m->mask);
+#pragma unroll
+	for (int i = 0; i < CCP_NUM_CONTROL + 2; i++)
+		value[i] = READ_ONCE(m->value[i]);
+	if (__sync_val_compare_and_swap(&m->seq, seq, seq & ~CCP_MBOX_PENDING) != seq)
+		return 0; /* the agent is adding to it: all of it at the next look */
+	if (sid != f->sid || (!prog && !f->prog)) {
+		__sync_fetch_and_add(&control.stale_updates, 1);
+		return 0;
+	}
+	if (prog && !change_program(f, prog, now))
+		return 0;
+	f->regs[CCP_REG_IMPLICIT + 4] = 0;
+	f->regs[CCP_REG_IMPLICIT + 5] = 0;
+#pragma unroll
+	for (int i = 0; i < CCP_NUM_CONTROL; i++)
+		if (mask & (1U << i))
+			f->regs[CCP_REG_CONTROL + i] = value[i];
+	if (mask & (1U << CCP_MBOX_CWND))
+		f->regs[CCP_REG_IMPLICIT + 4] = value[CCP_MBOX_CWND];
+	if (mask & (1U << CCP_MBOX_RATE))
+		f->regs[CCP_REG_IMPLICIT + 5] = value[CCP_MBOX_RATE];
+	return 1;
+}
+
+static __always_inline void check_mailbox(struct sock *sk, struct tcp_sock *tp, struct ccp_flow *f,
+					  __u64 now)
+{
+	if (!(READ_ONCE(f->mbox.seq) & CCP_MBOX_PENDING) || !take_mailbox(f, now))
+		return;
+	if (CA_MODE(sk) == MODE_FALLBACK) {
+		CA_MODE(sk) = MODE_AGENT;
+		f->stats.mode_since_us = now;
+	}
+	set_cwnd(tp, f->regs[CCP_REG_IMPLICIT + 4]);
+	set_rate(sk, f->regs[CCP_REG_IMPLICIT + 5]);
+}
+
+/* ------------------------------------------------------------ per ACK */
+
+/*
+ * The primitives, as differences against what the flow has accounted for, so
+ * that nothing is lost or counted twice whatever ran in between.
+ * tp->lost counts every packet once when it is marked lost (and again when its
+ * retransmission is), also outside of this ACK's rate sample. The split of the
+ * delivered packets into acked and misordered is bounded so that their sum is
+ * exact.
+ */
+static __always_inline void load_primitives(struct tcp_sock *tp, struct ccp_flow *f,
+					    const struct rate_sample *rs, __u64 now)
+{
+	__u64 *prim = &f->regs[CCP_REG_PRIM];
+	__u32 mss = tp->mss_cache;
+	__u32 delivered = tp->delivered - f->last_delivered;
+	__u32 sacked = tp->sacked_out, lost = tp->lost - f->last_lost;
+	__u32 ce = tp->delivered_ce - f->last_ce, in_flight = packets_in_flight(tp);
+	__u64 bytes_acked = tp->bytes_acked - f->last_bytes_acked;
+	__u32 misordered = 0;
+	__u64 snd_rate = 0, rcv_rate = 0;
+
+	if (sacked > f->last_sacked)
+		misordered = min_u32(sacked - f->last_sacked, delivered);
+	if (rs->delivered > 0 && rs->interval_us > 0) {
+		__u64 scaled = (__u64)rs->delivered * mss * USEC_PER_SEC;
+		__u64 interval = rs->interval_us;
+		__u64 snd = rs->snd_interval_us, rcv = rs->rcv_interval_us;
+
+		/* The send interval is 0 when the pipe was empty. */
+		snd_rate = scaled / (snd ? snd : interval);
+		rcv_rate = scaled / (rcv ? rcv : interval);
+	}
+	f->last_delivered = tp->delivered;
+	f->last_lost = tp->lost;
+	f->last_sacked = sacked;
+	f->last_ce = tp->delivered_ce;
+	f->last_bytes_acked = tp->bytes_acked;
+	f->stats.packets_delivered += delivered;
+	f->stats.packets_lost += lost;
+	f->stats.bytes_acked += bytes_acked;
+
+	prim[0] = bytes_acked;
+	prim[1] = (__u64)misordered * mss;
+	prim[2] = (__u64)ce * mss;
+	prim[3] = ce;
+	prim[4] = lost;
+	prim[5] = now;
+	prim[6] = delivered - misordered;
+	prim[7] = misordered;
+	prim[8] = (__u64)in_flight * mss;
+	prim[9] = tp->write_seq - tp->snd_una;
+	prim[10] = in_flight;
+	prim[11] = rcv_rate;
+	prim[12] = snd_rate;
+	prim[13] = rs->rtt_us > 0 ? rs->rtt_us : NO_RTT_SAMPLE;
+	prim[14] = f->was_timeout;
+	f->was_timeout = 0;
+}
+
+static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
+				   const struct rate_sample *rs)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct ccp_flow *f = flow_of(sk);
+	__u64 now = tp->tcp_mstamp;
+	bool alive;
+
+	if (!f) {
+		fallback_ack(sk, tp, ack, rs);
+		return;
+	}
+	alive = agent_alive(now);
+	if (alive)
+		check_mailbox(sk, tp, f, now);
+	if (CA_MODE(sk) == MODE_AGENT && (!alive || f->epoch != READ_ONCE(control.epoch) || !f->prog))
+		leave_agent(sk, tp, f, now);
+	load_primitives(tp, f, rs, now);
+	if (CA_MODE(sk) == MODE_FALLBACK) {
+		if (alive && now > f->last_create_us + config.create_retry_us)
+			offer(tp, f, now);
+		fallback_ack(sk, tp, ack, rs);
+		return;
+	}
+	f->stats.invocations++;
+	f->regs[CCP_REG_IMPLICIT + 0] = 0;
+	f->regs[CCP_REG_IMPLICIT + 1] = 0;
+	f->regs[CCP_REG_IMPLICIT + 2] = 0;
+	f->regs[CCP_REG_IMPLICIT + 3] = now - f->time_zero_us;
+	f->regs[CCP_REG_IMPLICIT + 4] = (__u64)tp->snd_cwnd * tp->mss_cache;
+	f->regs[CCP_REG_IMPLICIT + 5] = sk->sk_pacing_rate;
+	bpf_tail_call(ctx, &programs, f->prog);
+	/* Only reached when the program is not there: the fallback takes over. */
+	__sync_fetch_and_add(&control.missing_programs, 1);
+	f->prog = 0;
+}
+
+SEC("struct_ops/ccp_cong_control")
+void BPF_PROG(ccp_cong_control, struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs)
+{
+	on_ack(ctx, sk, ack, rs);
+}
+
+/* Kernels up to 6.9. */
+SEC("struct_ops/ccp_cong_control2")
+void BPF_PROG(ccp_cong_control2, struct sock *sk, const struct rate_sample *rs)
+{
+	on_ack(ctx, sk, tcp_sk(sk)->snd_una, rs);
+}
+
+/* Tail-called by a program that ran to its end. */
+SEC("struct_ops/ccp_epilogue")
+void BPF_PROG(ccp_epilogue, struct sock *sk)
+{
+	struct ccp_flow *f = flow_of(sk);
+	struct ccp_prog *p;
+	__u32 index, len;
+
+	if (!f)
+		return;
+	set_cwnd(tcp_sk(sk), f->regs[CCP_REG_IMPLICIT + 4]);
+	set_rate(sk, f->regs[CCP_REG_IMPLICIT + 5]);
+	if (!f->regs[CCP_REG_IMPLICIT + 2])
+		return;
+	index = f->prog;
+	p = bpf_map_lookup_elem(&program_tables, &index);
+	if (!p)
+		return;
+	len = f->msg_len;
+	if (len < 16 || len > 16 + 8 * CCP_NUM_REPORT)
+		return;
+	f->stats.srtt_us = tcp_sk(sk)->srtt_us >> 3;
+	if (bpf_ringbuf_output(&events, &f->msg_type, len, READ_ONCE(control.ring_flags)))
+		f->stats.reports_dropped++;
+	else
+		f->stats.reports++;
+	reset_registers(f, p, p->volatile_mask);
+}
+
+/* ------------------------------------------------------------ life */
+
+SEC("struct_ops/ccp_init")
+void BPF_PROG(ccp_init, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u64 now = bpf_ktime_get_ns() / 1000, rtt_us = tp->srtt_us >> 3;
+	struct ccp_flow *f;
+	__u32 slot;
+
+	CA_MODE(sk) = MODE_FALLBACK;
+	CA_PRR_DELIVERED(sk) = 0;
+	CA_SLOT(sk) = 0;
+	if (have_cubic())
+		cubictcp_init(sk);
+	/* Paced from the first packet: by fq where it is, else by TCP itself. */
+	if (sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
+	if (rtt_us < 1000)
+		rtt_us = 1000;
+	set_rate(sk, 2ULL * tp->snd_cwnd * tp->mss_cache * USEC_PER_SEC / rtt_us);
+
+	if (bpf_map_pop_elem(&free_slots, &slot)) {
+		__sync_fetch_and_add(&control.no_slot, 1);
+		return;
+	}
+	f = bpf_map_lookup_elem(&flows, &slot);
+	if (!f)
+		return;
+	CA_SLOT(sk) = slot + 1;
+	f->sid = ((f->sid & 0xffff0000) + 0x10000) | (slot + 1);
+	f->live = 1;
+	f->errors = 0;
+	f->prog = 0;
+	f->was_timeout = 0;
+	f->last_delivered = tp->delivered;
+	f->last_lost = tp->lost;
+	f->last_sacked = tp->sacked_out;
+	f->last_ce = tp->delivered_ce;
+	f->last_bytes_acked = tp->bytes_acked;
+	f->last_create_us = 0;
+	f->family = sk->__sk_common.skc_family;
+	f->lport = sk->__sk_common.skc_num;
+	f->rport = bpf_ntohs(sk->__sk_common.skc_dport);
+	if (f->family == AF_INET6) {
+		bpf_core_read(f->laddr, sizeof(f->laddr), &sk->__sk_common.skc_v6_rcv_saddr);
+		bpf_core_read(f->raddr, sizeof(f->raddr), &sk->__sk_common.skc_v6_daddr);
+	} else {
+		*(__u32 *)f->laddr = sk->__sk_common.skc_rcv_saddr;
+		*(__u32 *)f->raddr = sk->__sk_common.skc_daddr;
+	}
+	__builtin_memset(&f->stats, 0, sizeof(f->stats));
+	f->stats.born_us = now;
+	f->stats.mode_since_us = now;
+	__builtin_memset(f->regs, 0, sizeof(f->regs));
+	if (agent_alive(now))
+		offer(tp, f, now);
+}
+
+SEC("struct_ops/ccp_release")
+void BPF_PROG(ccp_release, struct sock *sk)
+{
+	struct ccp_flow *f = flow_of(sk);
+	__u64 now = bpf_ktime_get_ns() / 1000;
+	struct ccp_ev_close ev = { .type = CCP_EV_CLOSE, .len = sizeof(ev) };
+	__u32 slot;
+
+	if (!f)
+		return;
+	if (CA_MODE(sk) == MODE_AGENT && now > f->stats.mode_since_us)
+		f->stats.driven_us += now - f->stats.mode_since_us;
+	f->stats.mode_since_us = now;
+	f->stats.ended_us = now;
+	f->live = 0;
+	ev.sid = f->sid;
+	ev.stats = f->stats;
+	/* A CLOSE that is lost here is found by the agent: see closes_dropped. */
+	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), READ_ONCE(control.ring_flags)))
+		__sync_fetch_and_add(&control.closes_dropped, 1);
+	slot = CA_SLOT(sk) - 1;
+	CA_SLOT(sk) = 0;
+	bpf_map_push_elem(&free_slots, &slot, 0);
+}
+
+/* ------------------------------------------------------------ the rest */
+
+SEC("struct_ops/ccp_ssthresh")
+__u32 BPF_PROG(ccp_ssthresh, struct sock *sk)
+{
+	if (CA_MODE(sk) == MODE_AGENT)
+		return tcp_sk(sk)->snd_ssthresh;
+	if (have_cubic())
+		return cubictcp_recalc_ssthresh(sk);
+	return tcp_reno_ssthresh(sk);
+}
+
+SEC("struct_ops/ccp_undo_cwnd")
+__u32 BPF_PROG(ccp_undo_cwnd, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (CA_MODE(sk) == MODE_AGENT)
+		return tp->snd_cwnd;
+	return max_u32(tp->snd_cwnd, tp->prior_cwnd);
+}
+
+/* Called before the socket takes the new state. */
+SEC("struct_ops/ccp_set_state")
+void BPF_PROG(ccp_set_state, struct sock *sk, __u8 new_state)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct ccp_flow *f;
+	__u8 old;
+
+	if (CA_MODE(sk) == MODE_AGENT) {
+		f = flow_of(sk);
+		if (f && new_state == TCP_CA_Loss)
+			f->was_timeout = 1;
+		return;
+	}
+	old = ca_state(sk);
+	if (new_state == TCP_CA_CWR || new_state == TCP_CA_Recovery) {
+		CA_PRR_DELIVERED(sk) = 0;
+	} else if (new_state < TCP_CA_CWR && (old == TCP_CA_CWR || old == TCP_CA_Recovery)) {
+		/* tcp_end_cwnd_reduction() */
+		if (tp->snd_ssthresh < TCP_INFINITE_SSTHRESH &&
+		    (old == TCP_CA_CWR || tp->undo_marker))
+			tp->snd_cwnd = max_u32(tp->snd_ssthresh, 1);
+	}
+	if (have_cubic())
+		cubictcp_state(sk, new_state);
+}
+
+SEC("struct_ops/ccp_cwnd_event")
+void BPF_PROG(ccp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	if (CA_MODE(sk) == MODE_FALLBACK && have_cubic())
+		cubictcp_cwnd_event(sk, event);
+}
+
+SEC("struct_ops/ccp_pkts_acked")
+void BPF_PROG(ccp_pkts_acked, struct sock *sk, const struct ack_sample *sample)
+{
+	if (CA_MODE(sk) == MODE_FALLBACK && have_cubic())
+		cubictcp_acked(sk, sample);
+}
+
+/*
+ * Asked before every transmission, so updates act without waiting for an ACK.
+ * Below about 1.2 Mbit/s a burst of two packets would be a queue of its own.
+ */
+SEC("struct_ops/ccp_min_tso_segs")
+__u32 BPF_PROG(ccp_min_tso_segs, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct ccp_flow *f = flow_of(sk);
+
+	if (f && agent_alive(tp->tcp_mstamp))
+		check_mailbox(sk, tp, f, tp->tcp_mstamp);
+	return sk->sk_pacing_rate < 150000 ? 1 : 2;
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops ccp_ops = {
+	.flags = TCP_CONG_NON_RESTRICTED,
+	.init = (void *)ccp_init,
+	.release = (void *)ccp_release,
+	.ssthresh = (void *)ccp_ssthresh,
+	.set_state = (void *)ccp_set_state,
+	.cwnd_event = (void *)ccp_cwnd_event,
+	.pkts_acked = (void *)ccp_pkts_acked,
+	.min_tso_segs = (void *)ccp_min_tso_segs,
+	.cong_control = (void *)ccp_cong_control,
+	.undo_cwnd = (void *)ccp_undo_cwnd,
+};
+
+/* Kernels up to 6.9. */
+SEC(".struct_ops.link")
+struct tcp_congestion_ops ccp_ops2 = {
+	.flags = TCP_CONG_NON_RESTRICTED,
+	.init = (void *)ccp_init,
+	.release = (void *)ccp_release,
+	.ssthresh = (void *)ccp_ssthresh,
+	.set_state = (void *)ccp_set_state,
+	.cwnd_event = (void *)ccp_cwnd_event,
+	.pkts_acked = (void *)ccp_pkts_acked,
+	.min_tso_segs = (void *)ccp_min_tso_segs,
+	.cong_control = (void *)ccp_cong_control2,
+	.undo_cwnd = (void *)ccp_undo_cwnd,
+};
+
+/* Never registered: it gives the epilogue the type of a cong_control. */
+SEC(".struct_ops.link")
+struct tcp_congestion_ops ccp_type = {
+	.name = "ccp_type",
+	.ssthresh = (void *)ccp_ssthresh,
+	.undo_cwnd = (void *)ccp_undo_cwnd,
+	.cong_control = (void *)ccp_epilogue,
+};

@@ -1,0 +1,280 @@
+//! The agent's view of the flows: what they are, how they fare, and the mailboxes.
+
+use crate::layout::{Control, FlowSlot, FlowStats, MBOX_PENDING, MBOX_STEP, MBOX_WRITING, Mailbox};
+use crate::message::Updates;
+use crate::sys::{SharedArray, monotonic_us};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering::*, fence};
+use std::time::Duration;
+
+const AF_INET6: u16 = libc::AF_INET6 as u16;
+
+/// A flow as the datapath knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowInfo {
+    /// Local address and port.
+    pub local: SocketAddr,
+    /// Remote address and port.
+    pub remote: SocketAddr,
+    /// Time since the flow came under this congestion control, or its whole time if it ended.
+    pub age: Duration,
+    /// How long of that the agent drove it.
+    pub driven: Duration,
+    /// The counters.
+    pub stats: FlowStats,
+}
+
+/// Counters of the whole datapath since its maps were made. They only count up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// CREATE records lost to a full ring (and offered again).
+    pub creates_dropped: u64,
+    /// CLOSE records lost to a full ring (and found by a scan).
+    pub closes_dropped: u64,
+    /// Flows that found no free slot and stay under the fallback.
+    pub no_slot: u64,
+    /// Times that a flow went from the agent to the fallback.
+    pub fallbacks: u64,
+    /// ACKs that found their program gone.
+    pub missing_programs: u64,
+    /// Updates for flows that had ended or were no longer driven.
+    pub stale_updates: u64,
+}
+
+/// The flow table and the control block, mapped into this process.
+pub(crate) struct Flows {
+    pub(crate) slots: SharedArray<FlowSlot>,
+    pub(crate) control: SharedArray<Control>,
+    /// Last words of flows whose CLOSE the agent is just being told, by slot.
+    closed: Mutex<Vec<Option<(u32, FlowInfo)>>>,
+}
+
+impl Flows {
+    pub(crate) fn new(slots: SharedArray<FlowSlot>, control: SharedArray<Control>) -> Self {
+        let closed = Mutex::new(vec![None; slots.len()]);
+        Self {
+            slots,
+            control,
+            closed,
+        }
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        self.control.get(0).expect("the control map has one value")
+    }
+
+    /// The slot number of a socket id; `None` if it is not one of this table's.
+    pub(crate) fn slot_of(&self, sid: u32) -> Option<usize> {
+        let slot = (sid & 0xffff) as usize;
+        (1..=self.slots.len()).contains(&slot).then(|| slot - 1)
+    }
+
+    /// The slot, if the flow with this id is in it and lives.
+    pub(crate) fn live(&self, sid: u32) -> Option<&FlowSlot> {
+        let slot = self.slots.get(self.slot_of(sid)?)?;
+        (slot.live.load(Acquire) == 1 && slot.sid.load(Acquire) == sid).then_some(slot)
+    }
+
+    /// What is known of a flow that lives or has just closed.
+    pub(crate) fn info(&self, sid: u32) -> Option<FlowInfo> {
+        let index = self.slot_of(sid)?;
+        if let Some((closed_sid, info)) =
+            &self.closed.lock().unwrap_or_else(|e| e.into_inner())[index]
+            && *closed_sid == sid
+        {
+            return Some(info.clone());
+        }
+        let slot = self.slots.get(index)?;
+        let info = self.describe(slot, slot.stats.load());
+        (slot.sid.load(Acquire) == sid).then_some(info)
+    }
+
+    /// Keeps what is known of a flow that has closed, for the agent's last look.
+    pub(crate) fn keep_closed(&self, sid: u32, stats: FlowStats) {
+        let Some(index) = self.slot_of(sid) else {
+            return;
+        };
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        // The slot may have a new tenant; then only its counters are known.
+        let info = self.describe(slot, stats);
+        self.closed.lock().unwrap_or_else(|e| e.into_inner())[index] = Some((sid, info));
+    }
+
+    fn describe(&self, slot: &FlowSlot, stats: FlowStats) -> FlowInfo {
+        let now = monotonic_us();
+        let end = if stats.ended_us > 0 {
+            stats.ended_us
+        } else {
+            now
+        };
+        let driving = stats.ended_us == 0 && slot.prog.load(Relaxed) != 0;
+        let current = if driving {
+            end.saturating_sub(stats.mode_since_us)
+        } else {
+            0
+        };
+        let v6 = slot.family.load(Relaxed) == AF_INET6;
+        let address = |bytes: &[AtomicU8; 16], port| {
+            let bytes: [u8; 16] = std::array::from_fn(|i| bytes[i].load(Relaxed));
+            let ip = if v6 {
+                Ipv6Addr::from(bytes).to_canonical()
+            } else {
+                IpAddr::V4(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]))
+            };
+            SocketAddr::new(ip, port)
+        };
+        FlowInfo {
+            local: address(&slot.laddr, slot.lport.load(Relaxed)),
+            remote: address(&slot.raddr, slot.rport.load(Relaxed)),
+            age: Duration::from_micros(end.saturating_sub(stats.born_us)),
+            driven: Duration::from_micros(stats.driven_us + current),
+            stats,
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let c = self.control();
+        Counters {
+            creates_dropped: c.creates_dropped.load(Relaxed),
+            closes_dropped: c.closes_dropped.load(Relaxed),
+            no_slot: c.no_slot.load(Relaxed),
+            fallbacks: c.fallbacks.load(Relaxed),
+            missing_programs: c.missing_programs.load(Relaxed),
+            stale_updates: c.stale_updates.load(Relaxed),
+        }
+    }
+
+    /// Forgets what a previous agent had staged. Only while no agent is running.
+    pub(crate) fn clear_mailboxes(&self) {
+        for slot in (0..self.slots.len()).filter_map(|i| self.slots.get(i)) {
+            let seq = slot.mbox.seq.load(Acquire) & !(MBOX_WRITING | MBOX_PENDING);
+            slot.mbox.seq.store(seq.wrapping_add(MBOX_STEP), Release);
+        }
+    }
+}
+
+impl Mailbox {
+    /// Stages updates, and a program to change to, for the flow `sid`.
+    ///
+    /// What was staged before and not yet taken stays and is taken together with this, except
+    /// that a change of program drops it (as libccp does). There is one writer: the agent.
+    pub(crate) fn stage(&self, sid: u32, program: Option<u32>, updates: &Updates) {
+        // Claim the mailbox; only the datapath competes, and it only clears PENDING.
+        let before = self.seq.fetch_or(MBOX_WRITING, AcqRel);
+        fence(SeqCst);
+        let pending = before & MBOX_PENDING != 0 && self.sid.load(Relaxed) == sid;
+        let (mut mask, mut prog) = (0, 0);
+        if pending {
+            (mask, prog) = (self.mask.load(Relaxed), self.prog.load(Relaxed));
+        }
+        if let Some(program) = program {
+            (mask, prog) = (0, program);
+        }
+        self.sid.store(sid, Relaxed);
+        self.prog.store(prog, Relaxed);
+        self.mask.store(mask | updates.mask, Relaxed);
+        for (i, value) in updates.value.iter().enumerate() {
+            if updates.mask & 1 << i != 0 {
+                self.value[i].store(*value, Relaxed);
+            }
+        }
+        let next = (before & !(MBOX_WRITING | MBOX_PENDING)).wrapping_add(MBOX_STEP);
+        self.seq.store(next | MBOX_PENDING, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    fn updates(entries: &[(usize, u64)]) -> Updates {
+        let mut updates = Updates::default();
+        for (entry, value) in entries {
+            updates.mask |= 1 << entry;
+            updates.value[*entry] = *value;
+        }
+        updates
+    }
+
+    /// What the BPF side does: copy, then claim.
+    fn take(mailbox: &Mailbox) -> Option<(u32, u32, u32, Vec<u64>)> {
+        let seq = mailbox.seq.load(Acquire);
+        if seq & (MBOX_WRITING | MBOX_PENDING) != MBOX_PENDING {
+            return None;
+        }
+        let sid = mailbox.sid.load(Relaxed);
+        let prog = mailbox.prog.load(Relaxed);
+        let mask = mailbox.mask.load(Relaxed);
+        let value = mailbox.value.iter().map(|v| v.load(Relaxed)).collect();
+        fence(SeqCst);
+        mailbox
+            .seq
+            .compare_exchange(seq, seq & !MBOX_PENDING, AcqRel, Acquire)
+            .ok()?;
+        Some((sid, prog, mask, value))
+    }
+
+    #[test]
+    fn untaken_updates_are_merged_and_taken_once() {
+        let mailbox = Mailbox::default();
+        mailbox.stage(7, Some(3), &updates(&[(0, 1), (1, 2)]));
+        mailbox.stage(7, None, &updates(&[(1, 5), (16, 6)]));
+        let (sid, prog, mask, value) = take(&mailbox).unwrap();
+        assert_eq!((sid, prog, mask), (7, 3, 1 | 2 | 1 << 16));
+        assert_eq!((value[0], value[1], value[16]), (1, 5, 6));
+        assert_eq!(take(&mailbox), None);
+        mailbox.stage(7, None, &updates(&[(2, 9)]));
+        assert_eq!(
+            take(&mailbox).map(|(_, prog, mask, _)| (prog, mask)),
+            Some((0, 4))
+        );
+    }
+
+    #[test]
+    fn a_change_of_program_or_flow_drops_what_was_staged() {
+        let mailbox = Mailbox::default();
+        mailbox.stage(7, None, &updates(&[(0, 1)]));
+        mailbox.stage(7, Some(2), &updates(&[(1, 2)]));
+        assert_eq!(
+            take(&mailbox).map(|(_, prog, mask, _)| (prog, mask)),
+            Some((2, 2))
+        );
+        mailbox.stage(7, None, &updates(&[(0, 1)]));
+        mailbox.stage(8, None, &updates(&[(3, 4)]));
+        assert_eq!(
+            take(&mailbox).map(|(sid, _, mask, _)| (sid, mask)),
+            Some((8, 8))
+        );
+    }
+
+    #[test]
+    fn a_concurrent_reader_sees_whole_updates_only() {
+        let mailbox = Arc::new(Mailbox::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let reader = {
+            let (mailbox, stop) = (mailbox.clone(), stop.clone());
+            std::thread::spawn(move || {
+                let (mut taken, mut last) = (0u64, 0);
+                while !stop.load(Relaxed) {
+                    if let Some((_, _, mask, value)) = take(&mailbox) {
+                        assert_eq!(mask, 0b11);
+                        assert_eq!(value[0], value[1], "a torn update");
+                        assert!(value[0] > last, "an update taken twice");
+                        (taken, last) = (taken + 1, value[0]);
+                    }
+                }
+                taken
+            })
+        };
+        for i in 1..=200_000 {
+            mailbox.stage(1, None, &updates(&[(0, i), (1, i)]));
+        }
+        stop.store(true, Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    }
+}

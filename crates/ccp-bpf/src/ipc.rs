@@ -1,0 +1,381 @@
+//! The agent's end of the datapath, as portus wants it.
+//!
+//! portus' run loop calls [`Ipc::recv`] for ever. Each call gives a sign of life to the datapath
+//! (so an agent that hangs anywhere is noticed), then hands out CCP messages made from the ring's
+//! records. How the ring wakes the agent depends on the load: with few reports every record wakes
+//! it (tens of µs); above [`POLL_ABOVE`] reports/s the datapath stops waking and the agent looks
+//! every [`POLL_EVERY`], which costs far less of both sides' CPU.
+//!
+//! Which flows portus has been told of is kept here, by slot. So a flow that is offered again
+//! (after a fallback) is closed first, a slot's new tenant closes the old one, and the closes that
+//! a full ring lost are found by looking over the slots.
+
+use crate::error::Error;
+use crate::flows::Flows;
+use crate::layout::{EV_CLOSE, EV_CLOSE_LEN, EV_CREATE, EV_CREATE_LEN, EV_MEASURE, FlowStats};
+use crate::message::Message;
+use crate::programs::Programs;
+use crate::sys::monotonic_us;
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use portus::ipc::Ipc;
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Longest sleep without a message; well below the silence that means the agent is gone.
+const WAIT: Duration = Duration::from_millis(25);
+/// Reports per second above which the agent polls.
+const POLL_ABOVE: u64 = 4_000;
+/// How often it then looks.
+const POLL_EVERY: Duration = Duration::from_millis(1);
+/// The load is judged over this long.
+const LOAD_WINDOW_US: u64 = 50_000;
+/// Records taken from the ring at once.
+const BATCH: usize = 256;
+
+/// `bpf_ringbuf_output` flag: do not wake the reader.
+const NO_WAKEUP: u64 = 1;
+
+const READY: [u8; 12] = [5, 0, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+const CREATE_LEN: usize = 96;
+const CLOSE_LEN: usize = 16;
+
+/// What the records of the ring become.
+struct Inbox {
+    flows: Arc<Flows>,
+    /// The congestion control's name, for CREATE.
+    name: [u8; 64],
+    /// CCP messages not yet handed to portus.
+    messages: Vec<u8>,
+    read: usize,
+    /// The flow that portus knows in each slot, 0 = none.
+    announced: Vec<u32>,
+    records: u64,
+    malformed: u64,
+}
+
+impl Inbox {
+    fn record(&mut self, bytes: &[u8]) {
+        self.records += 1;
+        let Some((header, _)) = bytes.split_at_checked(8) else {
+            self.malformed += 1;
+            return;
+        };
+        let kind = u16::from_ne_bytes([header[0], header[1]]);
+        let sid = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+        let Some(slot) = self.flows.slot_of(sid) else {
+            self.malformed += 1;
+            return;
+        };
+        match kind {
+            EV_CREATE if bytes.len() >= EV_CREATE_LEN => {
+                self.close(slot);
+                self.create(slot, sid, &bytes[8..16]);
+            }
+            EV_MEASURE if self.announced[slot] == sid => self.messages.extend_from_slice(bytes),
+            EV_MEASURE => {}
+            EV_CLOSE if bytes.len() >= EV_CLOSE_LEN => {
+                if self.announced[slot] == sid {
+                    if let Some(stats) = FlowStats::decode(&bytes[8..EV_CLOSE_LEN]) {
+                        self.flows.keep_closed(sid, stats);
+                    }
+                    self.close(slot);
+                }
+            }
+            _ => self.malformed += 1,
+        }
+    }
+
+    /// Tells portus of a flow: `cwnd_mss` are the two words as they go into the message.
+    fn create(&mut self, slot: usize, sid: u32, cwnd_mss: &[u8]) {
+        let Some(flow) = self.flows.live(sid) else {
+            return; // it has ended since
+        };
+        let v4 = |bytes: &[std::sync::atomic::AtomicU8; 16]| -> [u8; 4] {
+            let whole: [u8; 16] = std::array::from_fn(|i| bytes[i].load(Relaxed));
+            let [a, b, c, d, ..] = whole;
+            if flow.family.load(Relaxed) == libc::AF_INET6 as u16 {
+                // CREATE has room for IPv4 only; `Observer::flow` knows IPv6 too.
+                let v6 = std::net::Ipv6Addr::from(whole);
+                v6.to_ipv4_mapped().map_or([0; 4], |v4| v4.octets())
+            } else {
+                [a, b, c, d]
+            }
+        };
+        let (local, remote) = (v4(&flow.laddr), v4(&flow.raddr));
+        let ports = [flow.lport.load(Relaxed), flow.rport.load(Relaxed)].map(u32::from);
+        let start = self.messages.len();
+        self.messages
+            .extend_from_slice(&[0, 0, CREATE_LEN as u8, 0]);
+        self.messages.extend_from_slice(&sid.to_le_bytes());
+        self.messages.extend_from_slice(cwnd_mss);
+        self.messages.extend_from_slice(&local);
+        self.messages.extend_from_slice(&ports[0].to_le_bytes());
+        self.messages.extend_from_slice(&remote);
+        self.messages.extend_from_slice(&ports[1].to_le_bytes());
+        self.messages.extend_from_slice(&self.name);
+        debug_assert_eq!(self.messages.len() - start, CREATE_LEN);
+        self.announced[slot] = sid;
+    }
+
+    /// Tells portus that the flow it knows in this slot is over, or about to be offered anew.
+    fn close(&mut self, slot: usize) {
+        let sid = std::mem::take(&mut self.announced[slot]);
+        if sid == 0 {
+            return;
+        }
+        // A report without fields is how CCP says close.
+        self.messages.extend_from_slice(&[1, 0, CLOSE_LEN as u8, 0]);
+        self.messages.extend_from_slice(&sid.to_le_bytes());
+        self.messages.extend_from_slice(&[0; 8]);
+    }
+
+    /// Closes the flows whose CLOSE was lost.
+    fn close_lost(&mut self) -> usize {
+        let lost: Vec<usize> = (0..self.announced.len())
+            .filter(|slot| self.announced[*slot] != 0)
+            .filter(|slot| self.flows.live(self.announced[*slot]).is_none())
+            .collect();
+        for slot in &lost {
+            self.close(*slot);
+        }
+        lost.len()
+    }
+
+    /// Moves whole messages into `out`.
+    fn take(&mut self, out: &mut [u8]) -> usize {
+        let mut taken = 0;
+        while let Some(header) = self.messages.get(self.read..self.read + 4) {
+            let len = usize::from(u16::from_le_bytes([header[2], header[3]]));
+            let Some(message) = self.messages.get(self.read..self.read + len) else {
+                break;
+            };
+            let Some(room) = out.get_mut(taken..taken + len) else {
+                break;
+            };
+            room.copy_from_slice(message);
+            (taken, self.read) = (taken + len, self.read + len);
+        }
+        if self.read == self.messages.len() {
+            self.messages.clear();
+            self.read = 0;
+        }
+        taken
+    }
+}
+
+/// Whether reports come so often that polling is cheaper.
+#[derive(Default)]
+struct Load {
+    since_us: u64,
+    records: u64,
+    polling: bool,
+}
+
+impl Load {
+    /// Returns whether to poll; `records` counts since the start.
+    fn judge(&mut self, now_us: u64, records: u64) -> bool {
+        let elapsed = now_us.saturating_sub(self.since_us);
+        if elapsed >= LOAD_WINDOW_US {
+            let per_second = (records - self.records) * 1_000_000 / elapsed;
+            // Hysteresis: the way back is at half the load.
+            let threshold = if self.polling {
+                POLL_ABOVE / 2
+            } else {
+                POLL_ABOVE
+            };
+            self.polling = per_second > threshold;
+            (self.since_us, self.records) = (now_us, records);
+        }
+        self.polling
+    }
+}
+
+struct State {
+    ready: bool,
+    programs: Programs,
+    load: Load,
+    closes_dropped: u64,
+    creates_dropped: u64,
+    beat_us: u64,
+}
+
+/// The datapath as a transport for portus; see the module's text.
+pub struct BpfIpc {
+    flows: Arc<Flows>,
+    ring: RingBuffer<'static>,
+    inbox: Arc<Mutex<Inbox>>,
+    state: RefCell<State>,
+}
+
+impl BpfIpc {
+    pub(crate) fn new(
+        name: &str,
+        flows: Arc<Flows>,
+        events: &MapHandle,
+        programs: Programs,
+    ) -> Result<Self, Error> {
+        let mut padded = [0; 64];
+        padded[..name.len()].copy_from_slice(name.as_bytes());
+        let inbox = Arc::new(Mutex::new(Inbox {
+            announced: vec![0; flows.slots.len()],
+            flows: flows.clone(),
+            name: padded,
+            messages: Vec::with_capacity(64 << 10),
+            read: 0,
+            records: 0,
+            malformed: 0,
+        }));
+        let mut builder = RingBufferBuilder::new();
+        let sink = inbox.clone();
+        builder
+            .add(events, move |bytes| {
+                sink.lock().unwrap_or_else(|e| e.into_inner()).record(bytes);
+                0
+            })
+            .map_err(Error::bpf("opening the ring of events"))?;
+        let ring = builder
+            .build()
+            .map_err(Error::bpf("opening the ring of events"))?;
+        // What is in the ring was meant for an agent before this one.
+        while ring.consume_raw() > 0 {}
+        let counters = flows.counters();
+        {
+            let mut inbox = inbox.lock().unwrap_or_else(|e| e.into_inner());
+            inbox.messages.clear();
+            inbox.announced.fill(0);
+        }
+        let state = RefCell::new(State {
+            ready: false,
+            programs,
+            load: Load::default(),
+            closes_dropped: counters.closes_dropped,
+            creates_dropped: counters.creates_dropped,
+            beat_us: 0,
+        });
+        Ok(Self {
+            flows,
+            ring,
+            inbox,
+            state,
+        })
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The sign of life; at most one write per ms.
+    fn beat(&self, state: &mut State) -> u64 {
+        let now = monotonic_us();
+        if now >= state.beat_us + 1_000 {
+            state.beat_us = now;
+            self.flows.control().beat_us.store(now, Release);
+        }
+        now
+    }
+
+    fn wait(&self, state: &mut State, now: u64) {
+        let polling = state.load.judge(now, self.inbox().records);
+        let flags = if polling { NO_WAKEUP } else { 0 };
+        let control = self.flows.control();
+        if control.ring_flags.swap(flags, AcqRel) != flags {
+            info!(polling, "how the datapath wakes the agent has changed");
+        }
+        if polling {
+            std::thread::sleep(POLL_EVERY);
+            self.ring.consume_raw_n(BATCH);
+        } else {
+            self.ring.poll_raw(WAIT);
+        }
+    }
+
+    /// Notices what a full ring has lost.
+    fn check_losses(&self, state: &mut State) {
+        let counters = self.flows.counters();
+        if counters.closes_dropped != state.closes_dropped {
+            let lost = counters.closes_dropped - state.closes_dropped;
+            state.closes_dropped = counters.closes_dropped;
+            let found = self.inbox().close_lost();
+            warn!(
+                lost,
+                found, "the ring was full: closes were lost and found by a scan"
+            );
+        }
+        if counters.creates_dropped != state.creates_dropped {
+            let lost = counters.creates_dropped - state.creates_dropped;
+            state.creates_dropped = counters.creates_dropped;
+            warn!(lost, "the ring was full: new flows will be offered again");
+        }
+    }
+
+    fn handle(&self, message: Message) -> Result<(), Error> {
+        let programs = &mut self.state.borrow_mut().programs;
+        match message {
+            Message::Install(program) => programs.install(&program)?,
+            Message::Update { sid, updates } => {
+                // A flow may end before the agent hears of it: no error.
+                if let Some(flow) = self.flows.live(sid) {
+                    flow.mbox.stage(sid, None, &updates);
+                }
+            }
+            Message::ChangeProgram { sid, uid, updates } => {
+                let index = programs
+                    .index_of(uid)
+                    .ok_or(Error::UnknownProgram { uid })?;
+                if let Some(flow) = self.flows.live(sid) {
+                    flow.mbox.stage(sid, Some(index), &updates);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Ipc for BpfIpc {
+    type Addr = ();
+
+    fn name() -> String {
+        "bpf".into()
+    }
+
+    fn send(&self, message: &[u8], _: &()) -> portus::Result<()> {
+        Message::parse(message)
+            .map_err(Error::from)
+            .and_then(|m| self.handle(m))
+            .map_err(|error| {
+                warn!(%error, "a message of the agent was not applied");
+                portus::Error(error.to_string())
+            })
+    }
+
+    fn recv(&self, out: &mut [u8]) -> portus::Result<(usize, ())> {
+        let state = &mut *self.state.borrow_mut();
+        let now = self.beat(state);
+        if !state.ready {
+            state.ready = true;
+            out[..READY.len()].copy_from_slice(&READY);
+            return Ok((READY.len(), ()));
+        }
+        let staged = self.inbox().take(out);
+        if staged > 0 {
+            return Ok((staged, ()));
+        }
+        self.check_losses(state);
+        if self.ring.consume_raw_n(BATCH) == 0 {
+            self.wait(state, now);
+            self.beat(state);
+        }
+        Ok((self.inbox().take(out), ()))
+    }
+
+    fn close(&mut self) -> portus::Result<()> {
+        let malformed = self.inbox().malformed;
+        if malformed > 0 {
+            warn!(malformed, "records that the agent did not understand");
+        }
+        Ok(())
+    }
+}

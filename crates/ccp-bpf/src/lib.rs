@@ -1,0 +1,40 @@
+//! A CCP datapath for TCP in eBPF, for any [portus](portus) algorithm on a stock Linux kernel.
+//!
+//! The congestion control plane (CCP) splits congestion control: a *datapath* in the kernel
+//! measures every ACK and paces, an *agent* in user space decides. This datapath is a BPF
+//! `struct_ops` of type `tcp_congestion_ops`: no module, no reboot. CCP programs are validated,
+//! translated to BPF when the agent installs them, and run on every ACK.
+//!
+//! ```no_run
+//! # fn run<A>(algorithm: A) -> Result<(), Box<dyn std::error::Error>>
+//! # where A: portus::CongAlg<ccp_bpf::BpfIpc> + Send + 'static {
+//! let datapath = ccp_bpf::Datapath::start(ccp_bpf::Config::new("mycc"))?;
+//! let backend = portus::ipc::BackendBuilder { sock: datapath.ipc()? };
+//! portus::RunBuilder::new(backend).default_alg(algorithm).run()?;
+//! datapath.stop()?;
+//! # Ok(()) }
+//! ```
+//!
+//! While no agent is there, or it has been silent for [`Config::silence`], flows run under the
+//! kernel's Cubic from inside the datapath; when an agent comes (back), they are offered to it.
+#![allow(unsafe_code)]
+
+mod datapath;
+mod error;
+mod flows;
+mod ipc;
+mod kernel;
+mod layout;
+mod message;
+mod program;
+mod programs;
+mod sys;
+mod translate;
+
+pub use datapath::{Config, Datapath, Observer, Origin, detach};
+pub use error::Error;
+pub use flows::{Counters, FlowInfo};
+pub use ipc::BpfIpc;
+pub use layout::FlowStats;
+pub use message::InvalidMessage;
+pub use program::InvalidProgram;

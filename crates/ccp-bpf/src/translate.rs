@@ -1,0 +1,364 @@
+//! CCP programs to BPF instructions.
+//!
+//! The result is the middle of the chain `cong_control` → program → epilogue: it finds the flow of
+//! its socket, works on the flow's registers in place, and tail-calls the epilogue. Semantics are
+//! those of libccp's `machine.c`, instruction by instruction:
+//!
+//! - an overflowing `+` or `*`, a `-` below zero and a division by zero end the run at once: the
+//!   error is counted, and neither Cwnd nor Rate nor a report leaves it;
+//! - after an event whose flag is true the run ends, unless the (sticky) fallthrough is set;
+//! - writing Micros moves its zero to now minus the value;
+//! - `if` and `!if` read both operands and only then decide whether to write.
+//!
+//! Only forward jumps are made, so every program terminates.
+
+use crate::layout::{
+    FLOW_ERRORS_OFF, FLOW_REGS_OFF, FLOW_TIME_ZERO_OFF, REG_CONTROL, REG_IMPLICIT, REG_LOCAL,
+    REG_PRIM, REG_REPORT, REG_TMP,
+};
+use crate::program::{Instruction, Op, Program, Reg};
+use libbpf_sys::{
+    BPF_ADD, BPF_ALU64, BPF_CALL, BPF_DIV, BPF_DW, BPF_EXIT, BPF_IMM, BPF_JEQ, BPF_JGE, BPF_JGT,
+    BPF_JLT, BPF_JMP, BPF_JNE, BPF_K, BPF_LD, BPF_LDX, BPF_MEM, BPF_MOV, BPF_MUL,
+    BPF_PSEUDO_MAP_FD, BPF_STX, BPF_SUB, BPF_W, BPF_X,
+};
+use std::os::fd::RawFd;
+
+const HELPER_MAP_LOOKUP: i32 = libbpf_sys::BPF_FUNC_map_lookup_elem as i32;
+const HELPER_TAIL_CALL: i32 = libbpf_sys::BPF_FUNC_tail_call as i32;
+
+/// Denominator of EWMA's weight.
+const EWMA_WHOLE: i32 = 10;
+
+/// What a translation refers to in the kernel it is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// The map of flows.
+    pub(crate) flows: RawFd,
+    /// The program array; entry 0 is the epilogue.
+    pub(crate) programs: RawFd,
+    /// Offset in `struct sock` of the word that holds the flow's slot + 1.
+    pub(crate) slot_offset: i16,
+}
+
+/// BPF registers.
+const R0: u8 = 0;
+const R1: u8 = 1;
+const R2: u8 = 2;
+const R3: u8 = 3;
+const R4: u8 = 4;
+/// The program's context, kept for the tail call.
+const CTX: u8 = 6;
+/// The flow.
+const FLOW: u8 = 7;
+const STACK: u8 = 10;
+
+/// Where a jump goes, before the place is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Label {
+    /// Behind the event with this index.
+    EventEnd(usize),
+    /// Behind the last event: to the epilogue.
+    Done,
+    /// Counts an error and ends.
+    Error,
+}
+
+/// Translates a valid program. The instructions are in the kernel's encoding.
+pub(crate) fn translate(program: &Program, target: Target) -> Vec<u64> {
+    let mut asm = Assembler::default();
+    asm.prologue(target);
+    for (index, event) in program.events.iter().enumerate() {
+        let body = &program.instructions[event.body.clone()];
+        for instruction in &program.instructions[event.condition.clone()] {
+            asm.instruction(instruction);
+        }
+        asm.load(R1, Reg::FLAG);
+        asm.jump_if(BPF_JEQ, R1, 0, Label::EventEnd(index));
+        for instruction in body {
+            asm.instruction(instruction);
+        }
+        if body.iter().any(|i| i.ret == Reg::FLAG) {
+            asm.load(R1, Reg::FLAG);
+            asm.jump_if(BPF_JEQ, R1, 0, Label::EventEnd(index));
+        }
+        asm.load(R1, Reg::FALLTHROUGH);
+        asm.jump_if(BPF_JEQ, R1, 0, Label::Done);
+        asm.bind(Label::EventEnd(index));
+    }
+    asm.bind(Label::Done);
+    asm.tail_call_epilogue(target);
+    asm.bind(Label::Error);
+    asm.count_error();
+    asm.finish()
+}
+
+#[derive(Default)]
+struct Assembler {
+    code: Vec<u64>,
+    /// Jumps to be completed: position, destination.
+    jumps: Vec<(usize, Label)>,
+    labels: Vec<(Label, usize)>,
+}
+
+impl Assembler {
+    fn emit(&mut self, code: u32, dst: u8, src: u8, off: i16, imm: i32) {
+        let regs = u64::from(dst) | u64::from(src) << 4;
+        let (off, imm) = (u64::from(off as u16), u64::from(imm as u32));
+        self.code
+            .push(u64::from(code as u8) | regs << 8 | off << 16 | imm << 32);
+    }
+
+    fn mov(&mut self, dst: u8, src: u8) {
+        self.emit(BPF_ALU64 | BPF_MOV | BPF_X, dst, src, 0, 0);
+    }
+
+    fn mov_imm(&mut self, dst: u8, imm: i32) {
+        self.emit(BPF_ALU64 | BPF_MOV | BPF_K, dst, 0, 0, imm);
+    }
+
+    /// dst = dst op src
+    fn alu(&mut self, op: u32, dst: u8, src: u8) {
+        self.emit(BPF_ALU64 | op | BPF_X, dst, src, 0, 0);
+    }
+
+    fn wide_imm(&mut self, dst: u8, src: u8, low: i32, high: i32) {
+        self.emit(BPF_LD | BPF_IMM | BPF_DW, dst, src, 0, low);
+        self.emit(0, 0, 0, 0, high);
+    }
+
+    fn load_map(&mut self, dst: u8, map: RawFd) {
+        self.wide_imm(dst, BPF_PSEUDO_MAP_FD as u8, map, 0);
+    }
+
+    fn load_word(&mut self, dst: u8, base: u8, off: i16) {
+        self.emit(BPF_LDX | BPF_MEM | BPF_DW, dst, base, off, 0);
+    }
+
+    fn store_word(&mut self, base: u8, off: i16, src: u8) {
+        self.emit(BPF_STX | BPF_MEM | BPF_DW, base, src, off, 0);
+    }
+
+    fn call(&mut self, helper: i32) {
+        self.emit(BPF_JMP | BPF_CALL, 0, 0, 0, helper);
+    }
+
+    fn exit(&mut self) {
+        self.mov_imm(R0, 0);
+        self.emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+    }
+
+    /// Jumps when `dst cond imm`.
+    fn jump_if(&mut self, cond: u32, dst: u8, imm: i32, to: Label) {
+        self.jumps.push((self.code.len(), to));
+        self.emit(BPF_JMP | cond | BPF_K, dst, 0, 0, imm);
+    }
+
+    /// Jumps when `dst cond src`.
+    fn jump_if_reg(&mut self, cond: u32, dst: u8, src: u8, to: Label) {
+        self.jumps.push((self.code.len(), to));
+        self.emit(BPF_JMP | cond | BPF_X, dst, src, 0, 0);
+    }
+
+    /// Skips the next `count` instructions when `dst cond src`.
+    fn skip_if_reg(&mut self, cond: u32, dst: u8, src: u8, count: i16) {
+        self.emit(BPF_JMP | cond | BPF_X, dst, src, count, 0);
+    }
+
+    fn skip_if(&mut self, cond: u32, dst: u8, imm: i32, count: i16) {
+        self.emit(BPF_JMP | cond | BPF_K, dst, 0, count, imm);
+    }
+
+    fn bind(&mut self, label: Label) {
+        self.labels.push((label, self.code.len()));
+    }
+
+    fn prologue(&mut self, target: Target) {
+        self.mov(CTX, R1);
+        self.load_word(R2, CTX, 0); // the socket is the first argument
+        self.load_word(R2, R2, target.slot_offset);
+        self.emit(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -1);
+        self.emit(BPF_STX | BPF_MEM | BPF_W, STACK, R2, -4, 0);
+        self.load_map(R1, target.flows);
+        self.mov(R2, STACK);
+        self.emit(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -4);
+        self.call(HELPER_MAP_LOOKUP);
+        self.skip_if(BPF_JNE, R0, 0, 2);
+        self.exit();
+        self.mov(FLOW, R0);
+    }
+
+    fn tail_call_epilogue(&mut self, target: Target) {
+        self.mov(R1, CTX);
+        self.load_map(R2, target.programs);
+        self.mov_imm(R3, 0);
+        self.call(HELPER_TAIL_CALL);
+        self.exit();
+    }
+
+    fn count_error(&mut self) {
+        self.load_word(R1, FLOW, FLOW_ERRORS_OFF);
+        self.emit(BPF_ALU64 | BPF_ADD | BPF_K, R1, 0, 0, 1);
+        self.store_word(FLOW, FLOW_ERRORS_OFF, R1);
+        self.exit();
+    }
+
+    fn load(&mut self, dst: u8, reg: Reg) {
+        match reg {
+            Reg::Immediate(value) => match i32::try_from(value) {
+                Ok(small) => self.mov_imm(dst, small),
+                Err(_) => self.wide_imm(dst, 0, value as i32, 0),
+            },
+            _ => self.load_word(dst, FLOW, flow_offset(reg)),
+        }
+    }
+
+    fn store(&mut self, reg: Reg, src: u8) {
+        self.store_word(FLOW, flow_offset(reg), src);
+        if reg == Reg::MICROS {
+            self.load(R4, Reg::Primitive(5)); // Ack.now
+            self.alu(BPF_SUB, R4, src);
+            self.store_word(FLOW, FLOW_TIME_ZERO_OFF, R4);
+        }
+    }
+
+    fn instruction(&mut self, i: &Instruction) {
+        let ret = i.ret;
+        self.load(R1, i.left);
+        self.load(R2, i.right);
+        match i.op {
+            Op::Add => {
+                self.mov(R3, R1);
+                self.alu(BPF_ADD, R3, R2);
+                self.jump_if_reg(BPF_JLT, R3, R1, Label::Error);
+                self.store(ret, R3);
+            }
+            Op::Sub => {
+                self.jump_if_reg(BPF_JLT, R1, R2, Label::Error);
+                self.alu(BPF_SUB, R1, R2);
+                self.store(ret, R1);
+            }
+            Op::Mul => {
+                // libccp's test of overflow: the product is below the left factor.
+                self.mov(R3, R1);
+                self.alu(BPF_MUL, R3, R2);
+                self.skip_if_reg(BPF_JGE, R3, R1, 1);
+                self.jump_if(BPF_JNE, R2, 0, Label::Error);
+                self.store(ret, R3);
+            }
+            Op::Div => {
+                self.jump_if(BPF_JEQ, R2, 0, Label::Error);
+                self.alu(BPF_DIV, R1, R2);
+                self.store(ret, R1);
+            }
+            Op::Bind => self.store(ret, R2),
+            Op::Equiv => self.compare(ret, BPF_JEQ),
+            Op::Gt => self.compare(ret, BPF_JGT),
+            Op::Lt => self.compare(ret, BPF_JLT),
+            Op::Max => self.choose(ret, BPF_JGT),
+            Op::Min => self.choose(ret, BPF_JLT),
+            Op::MaxWrap => self.max_wrap(ret),
+            Op::Ewma => {
+                // (old * weight + new * (10 - weight)) / 10, or new when old is 0
+                self.load(R3, ret);
+                self.mov(R4, R2);
+                self.skip_if(BPF_JEQ, R3, 0, 6);
+                self.mov_imm(R4, EWMA_WHOLE);
+                self.alu(BPF_SUB, R4, R1);
+                self.alu(BPF_MUL, R4, R2);
+                self.alu(BPF_MUL, R3, R1);
+                self.alu(BPF_ADD, R4, R3);
+                self.emit(BPF_ALU64 | BPF_DIV | BPF_K, R4, 0, 0, EWMA_WHOLE);
+                self.mov(R3, R4);
+                self.store(ret, R3);
+            }
+            Op::If => self.write_unless(BPF_JEQ, ret),
+            Op::NotIf => self.write_unless(BPF_JNE, ret),
+        }
+    }
+
+    /// ret = (R1 cond R2) as 0 or 1
+    fn compare(&mut self, ret: Reg, cond: u32) {
+        self.mov_imm(R3, 1);
+        self.skip_if_reg(cond, R1, R2, 1);
+        self.mov_imm(R3, 0);
+        self.store(ret, R3);
+    }
+
+    /// ret = R1 if R1 cond R2, else R2
+    fn choose(&mut self, ret: Reg, cond: u32) {
+        self.skip_if_reg(cond, R1, R2, 1);
+        self.mov(R1, R2);
+        self.store(ret, R1);
+    }
+
+    /// Writes R2 to `ret` unless `R1 cond 0`.
+    fn write_unless(&mut self, cond: u32, ret: Reg) {
+        let writes = if ret == Reg::MICROS { 4 } else { 1 };
+        self.skip_if(cond, R1, 0, writes);
+        self.store(ret, R2);
+    }
+
+    /// The later of two 32-bit counters that may have wrapped; 0 stands for none.
+    fn max_wrap(&mut self, ret: Reg) {
+        let start = self.code.len();
+        // R3 is the result so far: R2, unless R1 turns out to be later.
+        self.mov(R3, R2);
+        self.skip_if(BPF_JEQ, R1, 0, 17); // no left: right
+        self.mov(R3, R1);
+        self.skip_if(BPF_JEQ, R2, 0, 15); // no right: left
+        // 32-bit halves from here, as libccp compares them.
+        self.truncate(R1);
+        self.truncate(R2);
+        // R3 = dif32(R1 -> R2), R4 = dif32(R2 -> R1)
+        self.mov(R3, R2);
+        self.alu(BPF_SUB, R3, R1);
+        self.mov(R4, R1);
+        self.alu(BPF_SUB, R4, R2);
+        // dif32 walks over the top when it does not go up: one less than modulo 2^32.
+        self.skip_if_reg(BPF_JGT, R2, R1, 2);
+        self.wrap_difference(R3);
+        self.skip_if_reg(BPF_JGT, R1, R2, 2);
+        self.wrap_difference(R4);
+        self.skip_if_reg(BPF_JLT, R4, R3, 1);
+        self.mov(R1, R2);
+        self.mov(R3, R1);
+        debug_assert_eq!(self.code.len() - start, 19);
+        self.store(ret, R3);
+    }
+
+    fn truncate(&mut self, reg: u8) {
+        self.emit(libbpf_sys::BPF_ALU | BPF_MOV | BPF_X, reg, reg, 0, 0);
+    }
+
+    /// Adds 2^32 - 1 to a difference that is not positive.
+    fn wrap_difference(&mut self, reg: u8) {
+        self.emit(BPF_ALU64 | BPF_ADD | BPF_K, reg, 0, 0, -1);
+        self.truncate(reg);
+    }
+
+    fn finish(mut self) -> Vec<u64> {
+        for (at, label) in std::mem::take(&mut self.jumps) {
+            let target = self.labels.iter().find(|(l, _)| *l == label);
+            let (_, target) = target.expect("every label that is jumped to is bound");
+            let distance = i16::try_from(target - at - 1)
+                .expect("an accepted program translates to less than 2^15 instructions");
+            self.code[at] |= u64::from(distance as u16) << 16;
+        }
+        self.code
+    }
+}
+
+/// Offset of a register in the flow. Immediates have none and are never asked for.
+fn flow_offset(reg: Reg) -> i16 {
+    let index = match reg {
+        Reg::Report(i) => REG_REPORT + i,
+        Reg::Control(i) => REG_CONTROL + i,
+        Reg::Implicit(i) => REG_IMPLICIT + i,
+        Reg::Local(i) => REG_LOCAL + i,
+        Reg::Tmp(i) => REG_TMP + i,
+        Reg::Primitive(i) => REG_PRIM + i,
+        Reg::Immediate(_) => unreachable!("an immediate has no place in the flow"),
+    };
+    FLOW_REGS_OFF + i16::from(index) * 8
+}
