@@ -38,7 +38,11 @@ impl<I: Ipc> CongAlg<I> for Fixed {
     fn new_flow(&self, mut control: Datapath<I>, info: DatapathInfo) -> FixedFlow {
         println!("{info:?}");
         let fields = [("Rate", self.rate), ("Cwnd", self.cwnd)];
-        FixedFlow(control.set_program("fixed", Some(&fields)).expect("the program is installed"))
+        FixedFlow(
+            control
+                .set_program("fixed", Some(&fields))
+                .expect("the program is installed"),
+        )
     }
 }
 
@@ -52,10 +56,16 @@ impl Flow for FixedFlow {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u32>());
-    let rate = arguments.next().ok_or("usage: fixed RATE(bytes/s) CWND(bytes)")??;
-    let cwnd = arguments.next().ok_or("usage: fixed RATE(bytes/s) CWND(bytes)")??;
+    let rate = arguments
+        .next()
+        .ok_or("usage: fixed RATE(bytes/s) CWND(bytes)")??;
+    let cwnd = arguments
+        .next()
+        .ok_or("usage: fixed RATE(bytes/s) CWND(bytes)")??;
     let datapath = ccp_bpf::Datapath::start(ccp_bpf::Config::new("ccpfixed"))?;
-    let backend = BackendBuilder { sock: datapath.ipc()? };
+    let backend = BackendBuilder {
+        sock: datapath.ipc()?,
+    };
     RunBuilder::new(backend)
         .default_alg(Fixed { rate, cwnd })
         .run()

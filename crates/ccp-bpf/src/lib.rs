@@ -10,7 +10,7 @@
 //! # where A: portus::CongAlg<ccp_bpf::BpfIpc> + Send + 'static {
 //! let datapath = ccp_bpf::Datapath::start(ccp_bpf::Config::new("mycc"))?;
 //! let backend = portus::ipc::BackendBuilder { sock: datapath.ipc()? };
-//! portus::RunBuilder::new(backend).default_alg(algorithm).run()?;
+//! portus::RunBuilder::new(backend).default_alg(algorithm).run().map_err(|e| e.0)?;
 //! datapath.stop()?;
 //! # Ok(()) }
 //! ```

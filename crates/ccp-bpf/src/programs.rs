@@ -5,7 +5,7 @@ use crate::kernel::Kernel;
 use crate::layout::{MAX_PROGS, NUM_DEF, NUM_REPORT, ProgramTable, REG_CONTROL, REG_REPORT};
 use crate::program::{Program, Reg};
 use crate::sys::{SharedArray, load_struct_ops_program};
-use crate::translate::{Target, translate};
+use crate::translate::{Frame, Target, translate};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering::*;
@@ -56,8 +56,10 @@ impl Programs {
         let table = table.ok_or(Error::TooManyPrograms)?;
         let target = Target {
             flows: self.flows.as_fd().as_raw_fd(),
-            programs: self.array.as_fd().as_raw_fd(),
-            slot_offset: self.kernel.slot_offset,
+            frame: Frame::Socket {
+                slot_offset: self.kernel.slot_offset,
+                programs: self.array.as_fd().as_raw_fd(),
+            },
         };
         let code = translate(program, target);
         let loaded = load_struct_ops_program(

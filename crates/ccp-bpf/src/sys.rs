@@ -190,3 +190,61 @@ pub(crate) fn is_bpffs(path: &std::path::Path) -> bool {
             && info.assume_init().f_type == libc::BPF_FS_MAGIC as libc::c_long
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A program of type SCHED_CLS, which the kernel runs on demand.
+    pub(crate) struct ClassifierRun(OwnedFd);
+
+    pub(crate) fn load_classifier(code: &[u64]) -> ClassifierRun {
+        let mut log = vec![0u8; 1 << 20];
+        let mut opts = bpf_prog_load_opts {
+            sz: size_of::<bpf_prog_load_opts>() as _,
+            log_size: log.len() as u32,
+            log_level: 1,
+            log_buf: log.as_mut_ptr().cast(),
+            ..Default::default()
+        };
+        // SAFETY: as in `load_struct_ops_program`.
+        let fd = unsafe {
+            libbpf_sys::bpf_prog_load(
+                libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+                c"ccp_test".as_ptr(),
+                c"GPL".as_ptr(),
+                code.as_ptr().cast::<bpf_insn>(),
+                code.len() as _,
+                &mut opts,
+            )
+        };
+        let end = log.iter().position(|b| *b == 0).unwrap_or(0);
+        assert!(fd >= 0, "{}", String::from_utf8_lossy(&log[..end]));
+        // SAFETY: a new descriptor that nobody else owns.
+        ClassifierRun(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    impl ClassifierRun {
+        /// Runs the program and returns its result.
+        pub(crate) fn once(&self) -> u32 {
+            self.repeat(1).0
+        }
+
+        /// Runs the program many times; its last result, and the mean duration in ns.
+        pub(crate) fn repeat(&self, times: i32) -> (u32, u32) {
+            let packet = [0u8; 64];
+            let mut opts = libbpf_sys::bpf_test_run_opts {
+                sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+                data_in: packet.as_ptr().cast(),
+                data_size_in: packet.len() as u32,
+                repeat: times,
+                ..Default::default()
+            };
+            // SAFETY: the descriptor is open, and the packet outlives the call.
+            let result =
+                unsafe { libbpf_sys::bpf_prog_test_run_opts(self.0.as_raw_fd(), &mut opts) };
+            assert_eq!(result, 0);
+            (opts.retval, opts.duration)
+        }
+    }
+}

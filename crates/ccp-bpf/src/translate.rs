@@ -35,10 +35,23 @@ const EWMA_WHOLE: i32 = 10;
 pub(crate) struct Target {
     /// The map of flows.
     pub(crate) flows: RawFd,
-    /// The program array; entry 0 is the epilogue.
-    pub(crate) programs: RawFd,
-    /// Offset in `struct sock` of the word that holds the flow's slot + 1.
-    pub(crate) slot_offset: i16,
+    /// Which flow the program works on, and how it ends.
+    pub(crate) frame: Frame,
+}
+
+/// The two ends of a translated program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Frame {
+    /// As a `cong_control`: on the flow of the socket; ends in the epilogue.
+    Socket {
+        /// Offset in `struct sock` of the word that holds the flow's slot + 1.
+        slot_offset: i16,
+        /// The program array; entry 0 is the epilogue.
+        programs: RawFd,
+    },
+    /// On one slot, for tests and measurements: returns 1 at the end, 0 after an error.
+    #[cfg(test)]
+    Slot(u32),
 }
 
 /// BPF registers.
@@ -87,9 +100,12 @@ pub(crate) fn translate(program: &Program, target: Target) -> Vec<u64> {
         asm.bind(Label::EventEnd(index));
     }
     asm.bind(Label::Done);
-    asm.tail_call_epilogue(target);
-    asm.bind(Label::Error);
-    asm.count_error();
+    asm.end(target);
+    // The verifier takes no unreachable code.
+    if asm.jumps.iter().any(|(_, label)| *label == Label::Error) {
+        asm.bind(Label::Error);
+        asm.count_error();
+    }
     asm.finish()
 }
 
@@ -175,9 +191,15 @@ impl Assembler {
 
     fn prologue(&mut self, target: Target) {
         self.mov(CTX, R1);
-        self.load_word(R2, CTX, 0); // the socket is the first argument
-        self.load_word(R2, R2, target.slot_offset);
-        self.emit(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -1);
+        match target.frame {
+            Frame::Socket { slot_offset, .. } => {
+                self.load_word(R2, CTX, 0); // the socket is the first argument
+                self.load_word(R2, R2, slot_offset);
+                self.emit(BPF_ALU64 | BPF_ADD | BPF_K, R2, 0, 0, -1);
+            }
+            #[cfg(test)]
+            Frame::Slot(slot) => self.mov_imm(R2, slot as i32),
+        }
         self.emit(BPF_STX | BPF_MEM | BPF_W, STACK, R2, -4, 0);
         self.load_map(R1, target.flows);
         self.mov(R2, STACK);
@@ -188,12 +210,21 @@ impl Assembler {
         self.mov(FLOW, R0);
     }
 
-    fn tail_call_epilogue(&mut self, target: Target) {
-        self.mov(R1, CTX);
-        self.load_map(R2, target.programs);
-        self.mov_imm(R3, 0);
-        self.call(HELPER_TAIL_CALL);
-        self.exit();
+    fn end(&mut self, target: Target) {
+        match target.frame {
+            Frame::Socket { programs, .. } => {
+                self.mov(R1, CTX);
+                self.load_map(R2, programs);
+                self.mov_imm(R3, 0);
+                self.call(HELPER_TAIL_CALL);
+                self.exit();
+            }
+            #[cfg(test)]
+            Frame::Slot(_) => {
+                self.mov_imm(R0, 1);
+                self.emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+            }
+        }
     }
 
     fn count_error(&mut self) {
@@ -361,4 +392,273 @@ fn flow_offset(reg: Reg) -> i16 {
         Reg::Immediate(_) => unreachable!("an immediate has no place in the flow"),
     };
     FLOW_REGS_OFF + i16::from(index) * 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{FLOW_SIZE, FlowSlot, NUM_REGS};
+    use crate::program::tests::compile;
+    use crate::sys::SharedArray;
+    use crate::sys::tests::{ClassifierRun, load_classifier};
+    use libbpf_rs::{MapHandle, MapType};
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::sync::atomic::Ordering::Relaxed;
+
+    /// One flow in a map of its own, on which translated programs run in the kernel.
+    struct Bench {
+        map: MapHandle,
+        flow: SharedArray<FlowSlot>,
+    }
+
+    impl Bench {
+        /// `None`, said aloud, where BPF programs cannot be loaded.
+        fn new(test: &str) -> Option<Self> {
+            let opts = libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+                map_flags: libbpf_sys::BPF_F_MMAPABLE,
+                ..Default::default()
+            };
+            let size = FLOW_SIZE as u32;
+            match MapHandle::create(MapType::Array, Some("bench"), 4, size, 1, &opts) {
+                Ok(map) => {
+                    let flow = SharedArray::map(map.as_fd(), size, 1).unwrap();
+                    Some(Self { map, flow })
+                }
+                Err(e) => {
+                    println!("SKIPPED {test}: no BPF maps can be made here ({e})");
+                    None
+                }
+            }
+        }
+
+        fn load(&self, program: &Program) -> ClassifierRun {
+            let flows = self.map.as_fd().as_raw_fd();
+            load_classifier(&translate(
+                program,
+                Target {
+                    flows,
+                    frame: Frame::Slot(0),
+                },
+            ))
+        }
+
+        fn registers(&self) -> &[std::sync::atomic::AtomicU64; NUM_REGS] {
+            &self.flow.get(0).unwrap().regs
+        }
+
+        fn set(&self, reg: Reg, value: u64) {
+            self.registers()[index(reg)].store(value, Relaxed);
+        }
+
+        fn get(&self, reg: Reg) -> u64 {
+            self.registers()[index(reg)].load(Relaxed)
+        }
+    }
+
+    fn index(reg: Reg) -> usize {
+        ((flow_offset(reg) - FLOW_REGS_OFF) / 8) as usize
+    }
+
+    const A: Reg = Reg::Control(0);
+    const B: Reg = Reg::Control(1);
+    const OUT: Reg = Reg::Report(3);
+    const BEFORE: u64 = 77;
+
+    fn single(op: Op) -> Program {
+        let instruction = Instruction {
+            op,
+            ret: OUT,
+            left: A,
+            right: B,
+        };
+        Program {
+            uid: 1,
+            definitions: vec![],
+            events: vec![crate::program::Event {
+                condition: 0..1,
+                body: 0..0,
+            }],
+            instructions: vec![instruction],
+        }
+    }
+
+    /// libccp's dif32.
+    fn distance(from: u32, to: u32) -> u32 {
+        if to > from {
+            to - from
+        } else {
+            (u32::MAX - from).wrapping_add(to)
+        }
+    }
+
+    /// What `machine.c` computes; `None` for an error, `BEFORE` for nothing written.
+    fn expected(op: Op, a: u64, b: u64) -> Option<u64> {
+        Some(match op {
+            Op::Add => a.checked_add(b)?,
+            Op::Bind => b,
+            Op::Div => a.checked_div(b)?,
+            Op::Equiv => u64::from(a == b),
+            Op::Ewma => {
+                let new = 10u64.wrapping_sub(a).wrapping_mul(b);
+                a.wrapping_mul(BEFORE).wrapping_add(new) / 10
+            }
+            Op::Gt => u64::from(a > b),
+            Op::If => {
+                if a != 0 {
+                    b
+                } else {
+                    BEFORE
+                }
+            }
+            Op::Lt => u64::from(a < b),
+            Op::Max => a.max(b),
+            Op::MaxWrap if a == 0 => b,
+            Op::MaxWrap if b == 0 => a,
+            Op::MaxWrap => {
+                let (a, b) = (a as u32, b as u32);
+                u64::from(if distance(b, a) < distance(a, b) {
+                    a
+                } else {
+                    b
+                })
+            }
+            Op::Min => a.min(b),
+            Op::Mul => {
+                let product = a.wrapping_mul(b);
+                if product < a && b > 0 {
+                    return None;
+                }
+                product
+            }
+            Op::NotIf => {
+                if a == 0 {
+                    b
+                } else {
+                    BEFORE
+                }
+            }
+            Op::Sub => a.checked_sub(b)?,
+        })
+    }
+
+    #[test]
+    fn kernel_every_operation_computes_what_libccp_does() {
+        let Some(bench) = Bench::new("kernel_every_operation_computes_what_libccp_does") else {
+            return;
+        };
+        const OPS: [Op; 14] = [
+            Op::Add,
+            Op::Bind,
+            Op::Div,
+            Op::Equiv,
+            Op::Ewma,
+            Op::Gt,
+            Op::If,
+            Op::Lt,
+            Op::Max,
+            Op::MaxWrap,
+            Op::Min,
+            Op::Mul,
+            Op::NotIf,
+            Op::Sub,
+        ];
+        const VALUES: [u64; 13] = [
+            0,
+            1,
+            2,
+            9,
+            10,
+            11,
+            0x7fff_ffff,
+            0x8000_0000,
+            0xffff_ffff,
+            0x1_0000_0000,
+            0x1_0000_0001,
+            u64::MAX - 1,
+            u64::MAX,
+        ];
+        for op in OPS {
+            let run = bench.load(&single(op));
+            for (a, b) in VALUES
+                .iter()
+                .flat_map(|a| VALUES.iter().map(move |b| (*a, *b)))
+            {
+                bench.set(A, a);
+                bench.set(B, b);
+                bench.set(OUT, BEFORE);
+                let ended = run.once();
+                let expected = expected(op, a, b);
+                assert_eq!(ended == 1, expected.is_some(), "{op:?} {a:#x} {b:#x}");
+                assert_eq!(
+                    bench.get(OUT),
+                    expected.unwrap_or(BEFORE),
+                    "{op:?} {a:#x} {b:#x}"
+                );
+            }
+        }
+        let errors = bench.flow.get(0).unwrap().errors.load(Relaxed);
+        assert!(errors > 0, "errors are counted");
+    }
+
+    #[test]
+    fn kernel_events_fall_through_and_micros_move_their_zero() {
+        let Some(bench) = Bench::new("kernel_events_fall_through_and_micros_move_their_zero")
+        else {
+            return;
+        };
+        let source = "
+            (def (Report (volatile first 0) (volatile second 0) (volatile third 0)) (limit 5))
+            (when (> Ack.bytes_acked limit) (:= Report.first 1) (fallthrough))
+            (when (> Ack.bytes_acked (* 2 limit)) (:= Report.second 1) (:= Micros 0))
+            (when true (:= Report.third 1) (report))";
+        let program = Program::parse(&compile(source)).unwrap();
+        let run = bench.load(&program);
+        let flow = bench.flow.get(0).unwrap();
+        // A true event ends the run, unless it, or one before it, has fallen through.
+        for (acked, reports, micros) in
+            [(3, [0, 0, 1], 700), (7, [1, 0, 1], 700), (20, [1, 1, 1], 0)]
+        {
+            for reg in 0..NUM_REGS {
+                bench.registers()[reg].store(0, Relaxed);
+            }
+            bench.set(Reg::Control(0), 5);
+            bench.set(Reg::Primitive(0), acked);
+            bench.set(Reg::Primitive(5), 1_000_000);
+            bench.set(Reg::MICROS, 700);
+            flow.time_zero_us.store(1_000_000 - 700, Relaxed);
+            assert_eq!(run.once(), 1);
+            let got = [0, 1, 2].map(|i| bench.get(Reg::Report(i)));
+            assert_eq!(got, reports, "{acked} bytes acked");
+            assert_eq!(bench.get(Reg::MICROS), micros);
+            assert_eq!(1_000_000 - flow.time_zero_us.load(Relaxed), micros);
+        }
+    }
+
+    #[test]
+    fn the_largest_program_stays_within_reach_of_a_jump() {
+        let instruction = Instruction {
+            op: Op::MaxWrap,
+            ret: Reg::MICROS,
+            left: Reg::Immediate(u32::MAX),
+            right: Reg::Immediate(u32::MAX),
+        };
+        let program = Program {
+            uid: 1,
+            definitions: vec![],
+            events: (0..4)
+                .map(|_| crate::program::Event {
+                    condition: 0..1,
+                    body: 0..255,
+                })
+                .collect(),
+            instructions: vec![instruction; 255],
+        };
+        let frame = Frame::Socket {
+            slot_offset: 1000,
+            programs: 4,
+        };
+        let code = translate(&program, Target { flows: 3, frame });
+        assert!(code.len() < 1 << 15, "{} instructions", code.len());
+    }
 }

@@ -1,0 +1,480 @@
+//! What the datapath measures and does, against what the kernel says of the same socket: real TCP
+//! under a small agent written against portus' API alone.
+#![allow(unsafe_code)]
+
+use ccp_bpf::{Config, Observer};
+use pathlab::netns::Netns;
+use pathlab::path::{Path, SERVER};
+use pathlab::scenario::PathSpec;
+use portus::ipc::{BackendBuilder, Ipc};
+use portus::lang::Scope;
+use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+/// Totals that no report resets, so that a lost report loses nothing.
+const PROGRAM: &str = "
+    (def (Report (bytes 0) (packets 0) (lost 0) (timeouts 0) (rtt +infinity) (reports 0)))
+    (when true
+        (:= Report.bytes (+ Report.bytes Ack.bytes_acked))
+        (:= Report.packets (+ Report.packets (+ Ack.packets_acked Ack.packets_misordered)))
+        (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+        (:= Report.timeouts (if Flow.was_timeout (+ Report.timeouts 1)))
+        (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
+        (fallthrough))
+    (when (> Micros 10000) (:= Micros 0) (:= Report.reports (+ Report.reports 1)) (report))";
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    bytes: u64,
+    packets: u64,
+    lost: u64,
+    timeouts: u64,
+    rtt_us: u64,
+}
+
+#[derive(Clone)]
+struct Meter {
+    rate: u32,
+    cwnd: u32,
+    seen: Arc<Mutex<HashMap<u32, (DatapathInfo, Totals)>>>,
+}
+
+struct MeterFlow {
+    scope: Scope,
+    seen: Arc<Mutex<HashMap<u32, (DatapathInfo, Totals)>>>,
+}
+
+impl<I: Ipc> CongAlg<I> for Meter {
+    type Flow = MeterFlow;
+
+    fn name() -> &'static str {
+        "meter"
+    }
+
+    fn datapath_programs(&self) -> HashMap<&'static str, String> {
+        HashMap::from([("meter", PROGRAM.to_owned())])
+    }
+
+    fn new_flow(&self, mut control: Datapath<I>, info: DatapathInfo) -> MeterFlow {
+        let fields = [("Rate", self.rate), ("Cwnd", self.cwnd)];
+        let scope = control.set_program("meter", Some(&fields)).unwrap();
+        self.seen
+            .lock()
+            .unwrap()
+            .insert(info.sock_id, (info, Totals::default()));
+        MeterFlow {
+            scope,
+            seen: self.seen.clone(),
+        }
+    }
+}
+
+impl Flow for MeterFlow {
+    fn on_report(&mut self, sock_id: u32, report: Report) {
+        let get = |field: &str| report.get_field(field, &self.scope).unwrap();
+        let totals = Totals {
+            bytes: get("Report.bytes"),
+            packets: get("Report.packets"),
+            lost: get("Report.lost"),
+            timeouts: get("Report.timeouts"),
+            rtt_us: get("Report.rtt"),
+        };
+        self.seen.lock().unwrap().get_mut(&sock_id).unwrap().1 = totals;
+    }
+}
+
+/// The agent in a thread; dropped, it stops cleanly.
+struct Agent {
+    name: &'static str,
+    meter: Meter,
+    observer: Observer,
+    go_on: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    /// `None`, said aloud, without root.
+    fn start(test: &str, name: &'static str, rate: u32, cwnd: u32) -> Option<Self> {
+        let config = Config {
+            max_flows: 16,
+            ..Config::new(name)
+        };
+        let datapath = match ccp_bpf::Datapath::start(config) {
+            Err(e @ (ccp_bpf::Error::Privilege | ccp_bpf::Error::NoBtf)) => {
+                println!("SKIPPED {test}: {e}");
+                return None;
+            }
+            Err(e @ (ccp_bpf::Error::NoBpfFs { .. } | ccp_bpf::Error::Kernel { .. })) => {
+                println!("SKIPPED {test}: {e}");
+                return None;
+            }
+            other => other.unwrap(),
+        };
+        let meter = Meter {
+            rate,
+            cwnd,
+            seen: Arc::default(),
+        };
+        let go_on = Arc::new(AtomicBool::new(true));
+        let observer = datapath.observer();
+        let thread = {
+            let (meter, go_on) = (meter.clone(), go_on.clone());
+            spawn(move || {
+                let sock = datapath.ipc().unwrap();
+                RunBuilder::new(BackendBuilder { sock })
+                    .default_alg(meter)
+                    .with_stop_handle(go_on)
+                    .run()
+                    .unwrap();
+                datapath.stop().unwrap();
+            })
+        };
+        Some(Self {
+            name,
+            meter,
+            observer,
+            go_on,
+            thread: Some(thread),
+        })
+    }
+
+    /// What the agent knows of the sender from this port.
+    fn flow(&self, port: u16) -> (DatapathInfo, Totals) {
+        let seen = self.meter.seen.lock().unwrap();
+        let flow = seen
+            .values()
+            .find(|(info, _)| info.src_port == u32::from(port));
+        flow.unwrap_or_else(|| panic!("no flow from port {port}: {seen:?}"))
+            .clone()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.go_on.store(false, Ordering::SeqCst);
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            ended.unwrap().unwrap();
+            let list = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+            let list = std::fs::read_to_string(list).unwrap();
+            assert!(!list.contains(self.name), "still registered: {list}");
+            assert!(!std::path::Path::new("/sys/fs/bpf").join(self.name).exists());
+        }
+    }
+}
+
+/// A socket option given or read as bytes.
+fn set_option(socket: &TcpStream, level: i32, name: i32, value: &[u8]) {
+    // SAFETY: value is valid for its length.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            value.as_ptr().cast(),
+            value.len() as u32,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// `struct tcp_info`, of which only what Linux has had since 6.1 is read.
+struct TcpInfo([u8; 248]);
+
+impl TcpInfo {
+    fn of(socket: &TcpStream) -> Self {
+        let mut info = [0u8; 248];
+        let mut len = info.len() as u32;
+        // SAFETY: info is valid for len bytes.
+        let result = unsafe {
+            let fd = socket.as_raw_fd();
+            libc::getsockopt(
+                fd,
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        Self(info)
+    }
+
+    fn int(&self, offset: usize) -> u64 {
+        u32::from_ne_bytes(self.0[offset..offset + 4].try_into().unwrap()).into()
+    }
+
+    fn long(&self, offset: usize) -> u64 {
+        u64::from_ne_bytes(self.0[offset..offset + 8].try_into().unwrap())
+    }
+
+    fn unacked(&self) -> u64 {
+        self.int(24)
+    }
+    fn snd_mss(&self) -> u64 {
+        self.int(16)
+    }
+    fn snd_cwnd(&self) -> u64 {
+        self.int(80)
+    }
+    fn total_retrans(&self) -> u64 {
+        self.int(100)
+    }
+    fn bytes_acked(&self) -> u64 {
+        self.long(120)
+    }
+    fn min_rtt_us(&self) -> u64 {
+        self.int(148)
+    }
+    fn delivered(&self) -> u64 {
+        self.int(192)
+    }
+}
+
+/// Reads everything from the next connection to a listener.
+fn sink(listener: TcpListener) -> JoinHandle<u64> {
+    spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 16];
+        let mut total = 0;
+        loop {
+            match socket.read(&mut buffer).unwrap() {
+                0 => return total,
+                n => total += n as u64,
+            }
+        }
+    })
+}
+
+fn connect(to: SocketAddr, congestion_control: &str) -> TcpStream {
+    let socket = TcpStream::connect(to).unwrap();
+    set_option(
+        &socket,
+        libc::IPPROTO_TCP,
+        libc::TCP_CONGESTION,
+        congestion_control.as_bytes(),
+    );
+    socket
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "not within 20 s: {what}"
+        );
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A namespace with a loopback device that has Ethernet's MTU.
+fn loopback() -> Netns {
+    let netns = Netns::new().unwrap();
+    netns
+        .configure("ip", &["link", "set", "lo", "mtu", "1500", "up"])
+        .unwrap();
+    netns
+}
+
+#[test]
+fn kernel_totals_agree_with_the_socket_under_loss() {
+    const TEST: &str = "kernel_totals_agree_with_the_socket_under_loss";
+    const BYTES: usize = 6_000_000;
+    let Some(agent) = Agent::start(TEST, "ccptotals", 2_000_000, 400_000) else {
+        return;
+    };
+    let spec = PathSpec {
+        name: "2 % loss".into(),
+        rate_bps: 50_000_000,
+        rtt: Duration::from_millis(20),
+        queue_packets: 1000,
+        loss: 0.02,
+    };
+    let path = Path::open(&spec, 5).unwrap();
+    let listener = path
+        .server()
+        .enter(|| TcpListener::bind((SERVER, 0)).unwrap())
+        .unwrap();
+    let to = listener.local_addr().unwrap();
+    let receiver = sink(listener);
+    let mut socket = path.client().enter(|| connect(to, agent.name)).unwrap();
+    let before = TcpInfo::of(&socket);
+    let port = socket.local_addr().unwrap().port();
+    wait_until("the agent drives the flow", || {
+        agent
+            .meter
+            .seen
+            .lock()
+            .unwrap()
+            .values()
+            .any(|(i, _)| i.src_port == u32::from(port))
+    });
+    socket.write_all(&vec![7; BYTES]).unwrap();
+    wait_until("everything is acknowledged", || {
+        let info = TcpInfo::of(&socket);
+        info.unacked() == 0 && info.bytes_acked() >= BYTES as u64
+    });
+    let info = TcpInfo::of(&socket);
+    // The last ACKs come after the last report: one more ACK brings one more report.
+    sleep(Duration::from_millis(50));
+    socket.write_all(&[7]).unwrap();
+    wait_until("the last report", || {
+        agent.flow(port).1.bytes > (info.bytes_acked() - before.bytes_acked())
+    });
+    let last = TcpInfo::of(&socket);
+    let (known, totals) = agent.flow(port);
+    println!("{totals:?}; retransmitted {}", last.total_retrans());
+    assert_eq!(
+        totals.bytes,
+        last.bytes_acked() - before.bytes_acked(),
+        "bytes acked"
+    );
+    assert_eq!(
+        totals.packets,
+        last.delivered() - before.delivered(),
+        "packets delivered"
+    );
+    // Every loss is retransmitted once, and nothing else is, but for a tail loss probe.
+    let retransmitted = last.total_retrans();
+    assert!(
+        retransmitted >= 40,
+        "2 % of 4,145 packets are 83: {retransmitted}"
+    );
+    assert!(
+        totals.lost <= retransmitted && retransmitted <= totals.lost + 3,
+        "{} lost, {retransmitted} retransmitted",
+        totals.lost
+    );
+    // TCP_INFO's minimum is windowed and may be that of the handshake.
+    assert!(
+        totals.rtt_us >= 20_000 && totals.rtt_us >= last.min_rtt_us(),
+        "{totals:?}"
+    );
+    assert_eq!(u64::from(known.mss), last.snd_mss());
+    let flow = agent.observer.flow(known.sock_id).unwrap();
+    assert_eq!((flow.local.port(), flow.remote), (port, to));
+    drop(socket);
+    assert_eq!(receiver.join().unwrap(), BYTES as u64 + 1);
+    path.close().unwrap();
+}
+
+/// Bytes acknowledged per second while sending at full tilt, after the start.
+fn measured_rate(
+    agent: &Agent,
+    netns: &Netns,
+    ip: IpAddr,
+    max_rate: Option<u64>,
+) -> (f64, TcpInfo) {
+    let listener = netns.enter(|| TcpListener::bind((ip, 0)).unwrap()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let receiver = sink(listener);
+    let mut socket = netns.enter(|| connect(to, agent.name)).unwrap();
+    if let Some(rate) = max_rate {
+        set_option(
+            &socket,
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            &rate.to_ne_bytes(),
+        );
+    }
+    let reader = socket.try_clone().unwrap();
+    let sender = spawn(move || {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1_700) {
+            socket.write_all(&[0; 16_384]).unwrap();
+        }
+        socket
+    });
+    sleep(Duration::from_millis(300));
+    let (start, first) = (Instant::now(), TcpInfo::of(&reader).bytes_acked());
+    sleep(Duration::from_millis(1_200));
+    let info = TcpInfo::of(&reader);
+    let rate = (info.bytes_acked() - first) as f64 / start.elapsed().as_secs_f64();
+    drop((sender.join().unwrap(), reader));
+    receiver.join().unwrap();
+    (rate, info)
+}
+
+#[test]
+fn kernel_flows_are_paced_at_the_rate_asked_for() {
+    const TEST: &str = "kernel_flows_are_paced_at_the_rate_asked_for";
+    const RATE: u32 = 5_000_000;
+    let Some(agent) = Agent::start(TEST, "ccppaced", RATE, 2_000_000) else {
+        return;
+    };
+    let netns = loopback();
+    for ip in [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    ] {
+        let (rate, _) = measured_rate(&agent, &netns, ip, None);
+        println!("{ip}: asked {RATE}, measured {rate:.0} bytes/s");
+        assert!(
+            (rate / f64::from(RATE) - 1.0).abs() < 0.05,
+            "{ip}: {rate:.0} bytes/s"
+        );
+    }
+    // The socket's own limit goes above what the agent asks for.
+    let limited = measured_rate(
+        &agent,
+        &netns,
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Some(1_000_000),
+    );
+    assert!(
+        (limited.0 / 1e6 - 1.0).abs() < 0.08,
+        "{:.0} bytes/s",
+        limited.0
+    );
+}
+
+#[test]
+fn kernel_cwnd_has_a_floor_of_four_packets() {
+    const TEST: &str = "kernel_cwnd_has_a_floor_of_four_packets";
+    let Some(agent) = Agent::start(TEST, "ccpfloor", 100_000_000, 1) else {
+        return;
+    };
+    let (rate, info) = measured_rate(&agent, &loopback(), IpAddr::V4(Ipv4Addr::LOCALHOST), None);
+    assert_eq!(info.snd_cwnd(), 4);
+    assert!(rate > 1e5, "the flow goes on: {rate:.0} bytes/s");
+}
+
+#[test]
+fn kernel_timeouts_are_reported() {
+    const TEST: &str = "kernel_timeouts_are_reported";
+    let Some(agent) = Agent::start(TEST, "ccptimeout", 1_000_000, 400_000) else {
+        return;
+    };
+    let netns = loopback();
+    let listener = netns
+        .enter(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+        .unwrap();
+    let to = listener.local_addr().unwrap();
+    let receiver = sink(listener);
+    let mut socket = netns.enter(|| connect(to, agent.name)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let sender = spawn(move || {
+        for _ in 0..250 {
+            socket.write_all(&[0; 8_000]).unwrap();
+        }
+    });
+    sleep(Duration::from_millis(400));
+    assert_eq!(agent.flow(port).1.timeouts, 0);
+    netns
+        .configure("ip", &["link", "set", "lo", "down"])
+        .unwrap();
+    sleep(Duration::from_millis(700));
+    netns.configure("ip", &["link", "set", "lo", "up"]).unwrap();
+    sender.join().unwrap();
+    assert_eq!(receiver.join().unwrap(), 2_000_000);
+    let totals = agent.flow(port).1;
+    assert!((1..=5).contains(&totals.timeouts), "{totals:?}");
+}

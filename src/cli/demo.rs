@@ -1,0 +1,112 @@
+//! `pk3c-ccp demo`: the first comparison, on this machine or in a guest under virtual time.
+
+use super::NAME;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use pathlab::Interrupt;
+use pathlab::demo::{DemoOptions, run_demo};
+use pathlab::guest;
+use pathlab::row::Row;
+use pathlab::scenario::Scheme;
+use pathlab::table;
+use std::process::ExitCode;
+
+/// Options of `pk3c-ccp demo`.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DemoArgs {
+    /// Print one JSON object, and nothing else, on standard output
+    #[arg(long)]
+    json: bool,
+    /// What carries the runs: this kernel and an emulated path in real time, or a QEMU guest with
+    /// a Debian kernel in virtual time (slower, and repeatable whatever else this machine does)
+    #[arg(long, value_enum, default_value = "host")]
+    backend: BackendArg,
+    /// The guest's kernel
+    #[arg(long, value_name = "VERSION", default_value = "6.12")]
+    kernel: guest::KernelVersion,
+    /// In the guest: one flow only, for 10 s
+    #[arg(long)]
+    quick: bool,
+    /// Parameters for the agent, as one text: --agent-args '--hb-queue 50%'
+    #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+    agent_args: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum BackendArg {
+    /// This machine
+    Host,
+    /// A QEMU guest
+    Guest,
+}
+
+pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
+    let rows = match args.backend {
+        BackendArg::Host => on_host(args)?,
+        BackendArg::Guest => in_guest(args)?,
+    };
+    let void = rows.iter().filter(|row| row.is_void()).count();
+    if void > 0 {
+        eprintln!("{void} rows are void: the agent drove their flows for less than 99 % of the time");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The kernel's two, and an agent that runs `program`.
+fn schemes(program: String, args: &DemoArgs) -> Vec<Scheme> {
+    let mut command = vec![program, "run".into(), "--log-format".into(), "json".into()];
+    command.extend(args.agent_args.split_whitespace().map(str::to_owned));
+    vec![
+        Scheme::Kernel("cubic".into()),
+        Scheme::Kernel("bbr".into()),
+        Scheme::Agent { name: NAME.into(), command },
+    ]
+}
+
+fn this_program() -> Result<String> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    match program.into_os_string().into_string() {
+        Ok(path) => Ok(path),
+        Err(path) => bail!("the path of this program is not UTF-8: {}", path.to_string_lossy()),
+    }
+}
+
+fn on_host(args: &DemoArgs) -> Result<Vec<Row>> {
+    let interrupt = Interrupt::on_signals().context("cannot handle signals")?;
+    let options = DemoOptions::new(schemes(this_program()?, args));
+    let report = run_demo(&options, &interrupt, &mut std::io::stderr())?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        println!("{report}");
+    }
+    Ok(report.rows)
+}
+
+fn in_guest(args: &DemoArgs) -> Result<Vec<Row>> {
+    let config = guest::Config {
+        kernel: args.kernel,
+        agent: Some(this_program()?.into()),
+        jobs: std::thread::available_parallelism()?,
+        interrupt: Interrupt::on_signals().context("cannot handle signals")?,
+        ..guest::Config::default()
+    };
+    let schemes = schemes("/bin/pk3c-ccp".into(), args);
+    let rows = guest::demo(&config, &schemes, args.quick, &mut |progress| {
+        let row = table::row(&progress.outcome.row);
+        eprint!("[{:>2}/{}] {row}", progress.done, progress.total);
+    })?;
+    if args.json {
+        let report = serde_json::json!({
+            "rows": rows,
+            // Time is the guest's own: nothing in it can be late.
+            "emulator": { "max_lateness_us": 0, "backend": "guest", "kernel": args.kernel.to_string() },
+        });
+        println!("{report}");
+    } else {
+        println!("{}", table::render(&rows));
+        println!("Linux {} in a guest, virtual time, fq at the sender", args.kernel);
+    }
+    Ok(rows)
+}

@@ -1,0 +1,30 @@
+//! `pk3c-ccp detach`: tidies up after an agent that was killed.
+
+use super::default_cc::DefaultCc;
+use super::{NAME, PIN_DIR};
+use anyhow::{Context, Result};
+use std::path::PathBuf;
+
+/// Options of `pk3c-ccp detach`.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DetachArgs {
+    /// Directory of the pins, in a BPF file system
+    #[arg(long, value_name = "DIR", default_value = PIN_DIR)]
+    pin_dir: PathBuf,
+}
+
+pub(crate) fn run(args: &DetachArgs) -> Result<()> {
+    let config = ccp_bpf::Config { pin_dir: args.pin_dir.clone(), ..ccp_bpf::Config::new(NAME) };
+    let restored = DefaultCc::new().restore()?;
+    if let Some(default) = &restored {
+        println!("the system's congestion control is {default} again");
+    }
+    let removed = ccp_bpf::detach(&config).context("cannot detach")?;
+    if removed {
+        println!("removed the registration and pins in {}", args.pin_dir.display());
+        println!("connections that used {NAME} go on under the kernel's Cubic from inside it");
+    } else if restored.is_none() {
+        println!("nothing to remove: no pins in {}", args.pin_dir.display());
+    }
+    Ok(())
+}
