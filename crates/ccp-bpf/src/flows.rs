@@ -110,12 +110,14 @@ impl Flows {
         } else {
             now
         };
-        let driving = stats.ended_us == 0 && slot.prog.load(Relaxed) != 0;
-        let current = if driving {
-            end.saturating_sub(stats.mode_since_us)
+        let since = if slot.prog.load(Relaxed) != 0 {
+            stats.mode_since_us
+        } else if slot.mbox.holds_program(slot.sid.load(Relaxed)) {
+            stats.mode_since_us.max(slot.mbox.staged_us.load(Relaxed))
         } else {
-            0
+            end
         };
+        let current = if stats.ended_us == 0 { end.saturating_sub(since) } else { 0 };
         let v6 = slot.family.load(Relaxed) == AF_INET6;
         let address = |bytes: &[AtomicU8; 16], port| {
             let bytes: [u8; 16] = std::array::from_fn(|i| bytes[i].load(Relaxed));
@@ -157,6 +159,13 @@ impl Flows {
 }
 
 impl Mailbox {
+    /// A program for this flow waits to be taken.
+    fn holds_program(&self, sid: u32) -> bool {
+        self.seq.load(Acquire) & MBOX_PENDING != 0
+            && self.sid.load(Relaxed) == sid
+            && self.prog.load(Relaxed) != 0
+    }
+
     /// Stages updates, and a program to change to, for the flow `sid`.
     ///
     /// What was staged before and not yet taken stays and is taken together with this, except
@@ -175,6 +184,9 @@ impl Mailbox {
         }
         self.sid.store(sid, Relaxed);
         self.prog.store(prog, Relaxed);
+        if !pending {
+            self.staged_us.store(monotonic_us(), Relaxed);
+        }
         self.mask.store(mask | updates.mask, Relaxed);
         for (i, value) in updates.value.iter().enumerate() {
             if updates.mask & 1 << i != 0 {

@@ -6,9 +6,9 @@
 //! it (tens of µs); above [`POLL_ABOVE`] reports/s the datapath stops waking and the agent looks
 //! every [`POLL_EVERY`], which costs far less of both sides' CPU.
 //!
-//! Which flows portus has been told of is kept here, by slot. So a flow that is offered again
-//! (after a fallback) is closed first, a slot's new tenant closes the old one, and the closes that
-//! a full ring lost are found by looking over the slots.
+//! Which flows portus has been told of is kept here, by slot. So a slot's new tenant closes the old
+//! one, and the closes that a full ring lost are found by looking over the slots. A flow that is
+//! offered again after a fallback is created anew; portus then drops the old one without a close.
 
 use crate::error::Error;
 use crate::flows::Flows;
@@ -71,7 +71,10 @@ impl Inbox {
         };
         match kind {
             EV_CREATE if bytes.len() >= EV_CREATE_LEN => {
-                self.close(slot);
+                // The same flow, offered again after a fallback, is created anew without a close.
+                if self.announced[slot] != sid {
+                    self.close(slot);
+                }
                 self.create(slot, sid, &bytes[8..16]);
             }
             EV_MEASURE if self.announced[slot] == sid => self.messages.extend_from_slice(bytes),
@@ -120,7 +123,7 @@ impl Inbox {
         self.announced[slot] = sid;
     }
 
-    /// Tells portus that the flow it knows in this slot is over, or about to be offered anew.
+    /// Tells portus that the flow it knows in this slot is over.
     fn close(&mut self, slot: usize) {
         let sid = std::mem::take(&mut self.announced[slot]);
         if sid == 0 {

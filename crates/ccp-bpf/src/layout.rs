@@ -38,8 +38,8 @@ pub(crate) const EV_CLOSE: u16 = 16;
 
 pub(crate) const FLOW_ERRORS_OFF: i16 = 8;
 pub(crate) const FLOW_TIME_ZERO_OFF: i16 = 16;
-pub(crate) const FLOW_REGS_OFF: i16 = 360;
-pub(crate) const FLOW_SIZE: usize = 896;
+pub(crate) const FLOW_REGS_OFF: i16 = 368;
+pub(crate) const FLOW_SIZE: usize = 904;
 
 pub(crate) const EV_CREATE_LEN: usize = 16;
 pub(crate) const EV_CLOSE_LEN: usize = 8 + FLOW_STATS_LEN;
@@ -53,6 +53,7 @@ pub(crate) struct Mailbox {
     pub(crate) sid: AtomicU32,
     pub(crate) prog: AtomicU32,
     pub(crate) mask: AtomicU32,
+    pub(crate) staged_us: AtomicU64,
     pub(crate) value: [AtomicU64; NUM_CONTROL as usize + 2],
 }
 

@@ -354,6 +354,28 @@ static __noinline int take_mailbox(struct ccp_flow *f, __u64 now)
 	return 1;
 }
 
+/* A program for this flow waits in the mailbox. */
+static __always_inline bool program_waits(const struct ccp_flow *f)
+{
+	const struct ccp_mailbox *m = &f->mbox;
+
+	return (READ_ONCE(m->seq) & CCP_MBOX_PENDING) && READ_ONCE(m->sid) == f->sid &&
+	       READ_ONCE(m->prog);
+}
+
+/*
+ * The mailbox is looked at before every transmission and every ACK, so from the
+ * moment a program is staged the fallback decides nothing any more.
+ */
+static __always_inline __u64 staged_since(const struct ccp_flow *f, __u64 now)
+{
+	__u64 staged = READ_ONCE(f->mbox.staged_us);
+
+	if (staged < f->stats.mode_since_us)
+		return f->stats.mode_since_us;
+	return staged < now ? staged : now;
+}
+
 static __always_inline void check_mailbox(struct sock *sk, struct tcp_sock *tp, struct ccp_flow *f,
 					  __u64 now)
 {
@@ -361,7 +383,7 @@ static __always_inline void check_mailbox(struct sock *sk, struct tcp_sock *tp, 
 		return;
 	if (CA_MODE(sk) == MODE_FALLBACK) {
 		CA_MODE(sk) = MODE_AGENT;
-		f->stats.mode_since_us = now;
+		f->stats.mode_since_us = staged_since(f, now);
 	}
 	set_cwnd(tp, f->regs[CCP_REG_IMPLICIT + 4]);
 	set_rate(sk, f->regs[CCP_REG_IMPLICIT + 5]);
@@ -577,6 +599,8 @@ void BPF_PROG(ccp_release, struct sock *sk)
 		return;
 	if (CA_MODE(sk) == MODE_AGENT && now > f->stats.mode_since_us)
 		f->stats.driven_us += now - f->stats.mode_since_us;
+	else if (CA_MODE(sk) == MODE_FALLBACK && program_waits(f))
+		f->stats.driven_us += now - staged_since(f, now);
 	f->stats.mode_since_us = now;
 	f->stats.ended_us = now;
 	f->live = 0;

@@ -47,8 +47,8 @@
 /* Offsets in struct ccp_flow that translated programs use. */
 #define CCP_FLOW_ERRORS_OFF 8
 #define CCP_FLOW_TIME_ZERO_OFF 16
-#define CCP_FLOW_REGS_OFF 360
-#define CCP_FLOW_SIZE 896
+#define CCP_FLOW_REGS_OFF 368
+#define CCP_FLOW_SIZE 904
 
 /* Agent -> datapath: staged updates, applied together at the next ACK. */
 struct ccp_mailbox {
@@ -56,6 +56,7 @@ struct ccp_mailbox {
 	__u32 sid; /* the flow meant; another flow in the slot ignores it */
 	__u32 prog; /* program to change to, 0 = none */
 	__u32 mask; /* which of the values below are set */
+	__u64 staged_us; /* when the first of them was written */
 	__u64 value[CCP_NUM_CONTROL + 2];
 };
 
