@@ -1,0 +1,145 @@
+//! One QEMU process: a machine under virtual time, its console, and the port that carries results.
+
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::Error;
+use super::stream::{StreamError, Transcript};
+use crate::process::{self, Process, Signalled};
+
+/// How much of the console is kept for a diagnosis.
+const CONSOLE_TAIL_BYTES: usize = 64 << 10;
+/// How often a waiting run looks whether it was called off.
+const POLL: Duration = Duration::from_millis(100);
+
+/// A running guest; dropped, it is gone.
+pub(super) struct Qemu {
+    process: Process,
+}
+
+/// What a guest left: its transcript, or why there is none, and its console.
+pub(super) struct Ended {
+    pub(super) transcript: Result<Transcript, StreamError>,
+    /// The last lines of QEMU's messages and the kernel's console.
+    pub(super) console: String,
+}
+
+impl Qemu {
+    /// Boots `kernel` with the root file system `root` (one or more cpio archives). `seed` fixes
+    /// the guest's randomness.
+    ///
+    /// The root file system travels as the process's standard input and the results as its
+    /// standard output, so that nothing is left on disk however this process ends; the
+    /// guest ends with us even if we are killed.
+    pub(super) fn boot(kernel: &Path, root: &[&[u8]], seed: u64) -> Result<Self, Error> {
+        let memory = memfd_create(c"guest-root", MFdFlags::empty())
+            .map_err(|errno| Error::io("keep the root file system in", "memory")(errno.into()))?;
+        let mut file = std::fs::File::from(memory);
+        for part in root {
+            file.write_all(part)
+                .map_err(Error::io("keep the root file system in", "memory"))?;
+        }
+        let mut command = process::dies_with_parent("qemu-system-x86_64", Signalled::Kill);
+        command.args(machine(seed)).arg("-kernel").arg(kernel);
+        command
+            .stdin(file)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let process = Process::spawn(&mut command).map_err(|cause| Error::Command {
+            command: "qemu-system-x86_64".into(),
+            problem: cause.to_string(),
+        })?;
+        Ok(Self { process })
+    }
+
+    /// Waits until the guest has sent everything, at most `limit` of wall time, or until `stop`
+    /// says so; then ends it.
+    pub(super) fn finish(
+        mut self,
+        limit: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Ended, Error> {
+        let pipes = (
+            self.process.child().stdout.take(),
+            self.process.child().stderr.take(),
+        );
+        let (Some(output), Some(errors)) = pipes else {
+            let cause = io::Error::other("QEMU's output is not piped").into();
+            return Ok(Ended {
+                transcript: Err(cause),
+                console: String::new(),
+            });
+        };
+        let (sender, receiver) = mpsc::channel();
+        let console = thread::spawn(move || tail(errors));
+        thread::spawn(move || {
+            // Nobody receives if the run was given up meanwhile.
+            let _ = sender.send(Transcript::read(&mut BufReader::new(output)));
+        });
+        let deadline = Instant::now() + limit;
+        let transcript = loop {
+            match receiver.recv_timeout(POLL) {
+                Ok(transcript) => break transcript,
+                Err(_) if Instant::now() >= deadline => break Err(StreamError::TimedOut(limit)),
+                Err(RecvTimeoutError::Disconnected) => break Err(StreamError::Silent),
+                Err(RecvTimeoutError::Timeout) if stop() => return Err(Error::Interrupted),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        // Ctrl-C in a terminal reaches QEMU too, and cuts the output short.
+        if transcript.is_err() && stop() {
+            return Err(Error::Interrupted);
+        }
+        // Everything that counts has arrived; the guest has no disk to lose.
+        drop(self);
+        Ok(Ended {
+            transcript,
+            console: console.join().unwrap_or_default(),
+        })
+    }
+}
+
+/// The machine: one CPU that executes an instruction each 2 ns of virtual time and never waits
+/// for the wall clock, so that a run does not depend on what else the host does. The clock and
+/// all random seeds are fixed: the same run gives the same result.
+fn machine(seed: u64) -> Vec<String> {
+    let words = "-accel tcg,thread=single -icount shift=1,sleep=off -smp 1 -cpu max -m 1024 \
+                 -rtc base=2025-01-01,clock=vm -nodefaults -no-user-config -display none -no-reboot \
+                 -chardev file,id=console,path=/dev/stderr -serial chardev:console \
+                 -chardev file,id=results,path=/dev/stdout -serial chardev:results -initrd /dev/stdin";
+    let mut words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    words.extend(["-seed".into(), seed.to_string()]);
+    words.extend([
+        "-append".into(),
+        "console=ttyS0 quiet panic=-1 random.trust_cpu=on".into(),
+    ]);
+    words
+}
+
+/// Reads to the end and keeps the last part.
+fn tail(mut input: impl Read) -> String {
+    let mut kept = Vec::new();
+    let mut chunk = [0; 4096];
+    while let Ok(count @ 1..) = input.read(&mut chunk) {
+        kept.extend_from_slice(&chunk[..count]);
+        if kept.len() > 2 * CONSOLE_TAIL_BYTES {
+            kept.drain(..kept.len() - CONSOLE_TAIL_BYTES);
+        }
+    }
+    String::from_utf8_lossy(&kept).replace('\r', "")
+}
+
+/// As much of a console as fits an error message.
+pub(super) fn last_lines(console: &str) -> String {
+    let lines: Vec<_> = console
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}

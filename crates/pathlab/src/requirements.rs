@@ -1,0 +1,143 @@
+//! What a machine must have for runs on emulated paths, checked before anything is started.
+
+use std::env;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::unistd::geteuid;
+
+use crate::agent;
+use crate::scenario::Scheme;
+
+/// Tools by Debian package.
+const TOOLS: [(&str, &str); 5] = [
+    ("ip", "iproute2"),
+    ("tc", "iproute2"),
+    ("iperf3", "iperf3"),
+    ("nsenter", "util-linux"),
+    ("setpriv", "util-linux"),
+];
+
+/// Everything that is missing, each with its remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Missing(
+    /// One sentence each, never empty.
+    pub Vec<String>,
+);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "emulated paths do not work here:")?;
+        self.0.iter().try_for_each(|item| write!(f, "\n  - {item}"))
+    }
+}
+
+/// Kernel modules that the check loaded; unloaded again when dropped.
+#[derive(Debug, Default)]
+pub struct LoadedModules(Vec<String>);
+
+impl Drop for LoadedModules {
+    fn drop(&mut self) {
+        for module in &self.0 {
+            if !modprobe(&["--remove", module]) {
+                tracing::warn!(
+                    module,
+                    "a kernel module that was loaded for the runs stays loaded"
+                );
+            }
+        }
+    }
+}
+
+/// Checks this machine for runs of `schemes`; loads the kernel's congestion controls among them
+/// that are modules.
+///
+/// # Errors
+/// [`Missing`] lists all that is missing, not only the first.
+pub fn check(schemes: &[Scheme]) -> Result<LoadedModules, Missing> {
+    let mut missing = Vec::new();
+    if !geteuid().is_root() {
+        missing.push("not root: network namespaces and TUN devices need it; use sudo".to_owned());
+    } else if let Err(error) = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+    {
+        missing.push(format!("/dev/net/tun: {error}; try `modprobe tun`"));
+    }
+    for (tool, package) in TOOLS {
+        if !on_path(tool) {
+            missing.push(format!(
+                "{tool}: not found; try `apt-get install {package}`"
+            ));
+        }
+    }
+    let mut loaded = LoadedModules::default();
+    for scheme in schemes {
+        match scheme {
+            Scheme::Kernel(name) if !agent::is_available(name) => {
+                let module = format!("tcp_{name}");
+                if modprobe(&[&module]) && agent::is_available(name) {
+                    loaded.0.push(module);
+                } else {
+                    missing.push(format!(
+                        "congestion control {name}: the kernel does not have it and `modprobe \
+                         {module}` does not bring it"
+                    ));
+                }
+            }
+            Scheme::Agent { command, .. } if !command.first().is_some_and(|it| on_path(it)) => {
+                let program = command.first().map_or("", String::as_str);
+                missing.push(format!("the agent's program `{program}`: not found"));
+            }
+            _ => {}
+        }
+    }
+    if missing.is_empty() {
+        Ok(loaded)
+    } else {
+        Err(Missing(missing))
+    }
+}
+
+fn on_path(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).is_file();
+    }
+    env::var_os("PATH")
+        .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+}
+
+fn modprobe(arguments: &[&str]) -> bool {
+    Command::new("modprobe")
+        .arg("--quiet")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_missing_is_listed_with_its_remedy() {
+        let schemes = [
+            Scheme::Kernel("no_such_cc".into()),
+            Scheme::Agent {
+                name: "x".into(),
+                command: vec!["/no/such/agent".into()],
+            },
+            Scheme::Kernel("reno".into()),
+        ];
+        let text = check(&schemes).unwrap_err().to_string();
+        assert!(text.contains("modprobe tcp_no_such_cc"), "{text}");
+        assert!(text.contains("/no/such/agent"), "{text}");
+        assert!(!text.contains("reno"), "{text}");
+    }
+}
