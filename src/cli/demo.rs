@@ -75,7 +75,7 @@ fn this_program() -> Result<String> {
 fn on_host(args: &DemoArgs) -> Result<Vec<Row>> {
     let interrupt = Interrupt::on_signals().context("cannot handle signals")?;
     let options = DemoOptions::new(schemes(this_program()?, args));
-    let report = run_demo(&options, &interrupt, &mut std::io::stderr())?;
+    let report = run_demo(&options, &interrupt, &mut |line| eprintln!("{line}"))?;
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
@@ -93,20 +93,14 @@ fn in_guest(args: &DemoArgs) -> Result<Vec<Row>> {
         ..guest::Config::default()
     };
     let schemes = schemes("/bin/pk3c-ccp".into(), args);
-    let rows = guest::demo(&config, &schemes, args.quick, &mut |progress| {
+    let report = guest::demo(&config, &schemes, args.quick, &mut |progress| {
         let row = table::row(&progress.outcome.row);
         eprint!("[{:>2}/{}] {row}", progress.done, progress.total);
     })?;
     if args.json {
-        let report = serde_json::json!({
-            "rows": rows,
-            // Time is the guest's own: nothing in it can be late.
-            "emulator": { "max_lateness_us": 0, "backend": "guest", "kernel": args.kernel.to_string() },
-        });
-        println!("{report}");
+        println!("{}", serde_json::to_string(&report)?);
     } else {
-        println!("{}", table::render(&rows));
-        println!("Linux {} in a guest, virtual time, fq at the sender", args.kernel);
+        println!("{report}");
     }
-    Ok(rows)
+    Ok(report.rows)
 }

@@ -26,7 +26,6 @@ impl Args for ParamArgs {
                 .value_name(spec.kind.placeholder())
                 .help(help)
                 .default_value(spec.default_value())
-                .hide_default_value(false)
                 .allow_hyphen_values(true)
                 .value_parser(check)
                 .help_heading("Algorithm")

@@ -1,0 +1,512 @@
+//! The portus side: takes reports from a datapath, gives them to the controllers, and sends their commands.
+//!
+//! This is the only module that knows portus, wall-clock time or logs. It resolves nothing and allocates nothing per
+//! report beyond what portus itself does. Log targets: `flow` (one line at the start and one at the end of each flow) and
+//! `decision` (every decision, at debug level).
+
+use crate::controller::{Controller, FlowStart};
+use crate::params::Params;
+use crate::plan::{Command, Decision, Reason};
+use crate::program::{self, REPORT_FIELDS, RawReport};
+use crate::record::{self, Decided, Line, Recorder};
+use crate::units::{Bytes, Micros, Rate};
+use portus::ipc::Ipc;
+use portus::lang::Scope;
+use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// A flow older than this was running before: it resumes instead of starting fast.
+const RUNNING_AGE: Duration = Duration::from_secs(1);
+/// What is known of a flow is kept for so long while the datapath drives it alone.
+const KEEP: Duration = Duration::from_secs(30);
+/// Flows of which something is kept, at most.
+const KEEP_MAX: usize = 4096;
+
+/// Facts about a flow that CCP's messages do not carry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowFact {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Time since the flow began.
+    pub age: Duration,
+    /// How much of it the agent drove the flow, rather than the datapath's fallback.
+    pub driven: Duration,
+    /// How often the fallback took over.
+    pub fallback_episodes: u32,
+    /// Bytes acknowledged over the flow's life.
+    pub bytes_acked: u64,
+    /// The kernel's smoothed RTT, if it has one.
+    pub srtt: Option<Micros>,
+    /// The kernel's pacing rate, bytes/s.
+    pub pacing_rate: Option<u64>,
+}
+
+/// A datapath that knows more of its flows. Asked once when a flow starts and once when it ends.
+pub trait FlowFacts: Send + Sync {
+    /// Facts of one flow; `None` if it is not, or no longer, known.
+    fn lookup(&self, sock_id: u32) -> Option<FlowFact>;
+}
+
+/// What an agent runs with.
+#[derive(Clone, Default)]
+pub struct Config {
+    /// The tunables, validated.
+    pub params: Params,
+    /// Seed of all chance; each flow mixes in its number.
+    pub seed: u64,
+    /// Where to ask for facts.
+    pub facts: Option<Arc<dyn FlowFacts>>,
+    /// Where to record.
+    pub recorder: Option<Arc<Recorder>>,
+}
+
+/// The congestion control algorithm, as portus runs it. Clones share everything, so one may be kept to change the
+/// parameters while a run loop owns the other.
+#[derive(Clone)]
+pub struct Pk3c {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    params: RwLock<Arc<Params>>,
+    params_version: AtomicU64,
+    seed: u64,
+    facts: Option<Arc<dyn FlowFacts>>,
+    recorder: Option<Arc<Recorder>>,
+    began: Instant,
+    flows: AtomicU64,
+    /// The program's registers, shared by the flows of a run loop (every loop compiles its own).
+    scope: OnceLock<Arc<Scope>>,
+    /// Controllers of flows that the datapath took back without ending them.
+    kept: Mutex<HashMap<u32, Kept>>,
+}
+
+struct Kept {
+    since: Instant,
+    ends: Ends,
+    state: State,
+}
+
+/// The four numbers that tell one connection from another on the same socket id.
+type Ends = (u32, u32, u32, u32);
+
+impl Pk3c {
+    /// An agent.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                params: RwLock::new(Arc::new(config.params)),
+                params_version: AtomicU64::new(0),
+                seed: config.seed,
+                facts: config.facts,
+                recorder: config.recorder,
+                began: Instant::now(),
+                flows: AtomicU64::new(0),
+                scope: OnceLock::new(),
+                kept: Mutex::new(HashMap::new()),
+            }),
+        }
+    }
+
+    /// Replaces the parameters; running flows take them with their next report.
+    pub fn set_params(&self, params: Params) {
+        *self
+            .shared
+            .params
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(params);
+        self.shared.params_version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Shared {
+    fn params(&self) -> Arc<Params> {
+        self.params
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn facts(&self, sock_id: u32) -> Option<FlowFact> {
+        self.facts.as_ref().and_then(|facts| facts.lookup(sock_id))
+    }
+
+    fn at_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn record(&self, line: impl FnOnce() -> Line) {
+        if let Some(recorder) = &self.recorder {
+            recorder.write(&line());
+        }
+    }
+
+    /// The shared scope, unless this run loop compiled the program anew.
+    fn share(&self, scope: Scope) -> Arc<Scope> {
+        let shared = self.scope.get_or_init(|| Arc::new(scope.clone()));
+        if shared.program_uid == scope.program_uid {
+            shared.clone()
+        } else {
+            Arc::new(scope)
+        }
+    }
+
+    fn keep(&self, sock_id: u32, kept: Kept) {
+        let mut map = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        map.retain(|_, kept| kept.since.elapsed() < KEEP);
+        if map.len() < KEEP_MAX {
+            map.insert(sock_id, kept);
+        }
+    }
+
+    fn take_kept(&self, sock_id: u32, ends: Ends) -> Option<State> {
+        let kept = self
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&sock_id)?;
+        (kept.ends == ends && kept.since.elapsed() < KEEP).then_some(kept.state)
+    }
+}
+
+/// Rate and RTT to go on with, if the flow was running: what it sends per RTT now, or paces, whichever is less.
+fn resume(fact: Option<FlowFact>, cwnd: u32) -> Option<(Rate, Micros)> {
+    let fact = fact.filter(|fact| fact.age > RUNNING_AGE)?;
+    let srtt = fact.srtt.filter(|srtt| *srtt > Micros::ZERO)?;
+    let by_window = Rate::from_bytes_in(f64::from(cwnd), srtt);
+    let paced = fact
+        .pacing_rate
+        .filter(|rate| *rate > 0)
+        .map_or(Rate::MAX, |rate| Rate::from_bytes_per_sec(rate as f64));
+    record::resume(record::resumed(Some((by_window.min(paced), srtt))))
+}
+
+/// What outlives a spell of the datapath's fallback.
+struct State {
+    /// Number in records.
+    flow: u64,
+    began: Instant,
+    controller: Controller,
+    params_version: u64,
+    reports: u64,
+    decisions: [u64; Reason::ALL.len()],
+    lost_pkts: f64,
+    delivered_pkts: f64,
+    rtt_sum_us: f64,
+    rtt_samples: f64,
+    rtt_min_us: u64,
+}
+
+/// One flow under the agent.
+pub struct Pk3cFlow<I: Ipc> {
+    shared: Arc<Shared>,
+    datapath: Datapath<I>,
+    scope: Option<Arc<Scope>>,
+    sock_id: u32,
+    ends: Ends,
+    mss: u32,
+    state: Option<State>,
+    send_failed: bool,
+}
+
+impl<I: Ipc> CongAlg<I> for Pk3c {
+    type Flow = Pk3cFlow<I>;
+
+    fn name() -> &'static str {
+        program::NAME
+    }
+
+    fn datapath_programs(&self) -> HashMap<&'static str, String> {
+        HashMap::from([(program::NAME, program::text())])
+    }
+
+    fn new_flow(&self, datapath: Datapath<I>, info: DatapathInfo) -> Pk3cFlow<I> {
+        let shared = self.shared.clone();
+        let sock_id = info.sock_id;
+        let fact = shared.facts(sock_id);
+        let resume = resume(fact, info.init_cwnd);
+        let ends = (info.src_ip, info.src_port, info.dst_ip, info.dst_port);
+        let kept = shared.take_kept(sock_id, ends);
+        let readopted = kept.is_some();
+        let (state, first) = match kept {
+            Some(mut state) => {
+                let first = state
+                    .controller
+                    .readopt(Bytes::new(u64::from(info.init_cwnd)), resume);
+                let (flow, at_s, init_cwnd) =
+                    (state.flow, shared.at_s(), u64::from(info.init_cwnd));
+                let (resume, decision) = (record::resumed(resume), Decided::from(&first));
+                shared.record(|| Line::Readopt {
+                    flow,
+                    at_s,
+                    init_cwnd,
+                    resume,
+                    decision,
+                });
+                (state, first)
+            }
+            None => begin(&shared, &info, resume),
+        };
+        let v4 = |ip: u32, port: u32| {
+            SocketAddr::from((Ipv4Addr::from(ip), u16::try_from(port).unwrap_or(0)))
+        };
+        let local = fact.map_or_else(|| v4(info.src_ip, info.src_port), |fact| fact.local);
+        let remote = fact.map_or_else(|| v4(info.dst_ip, info.dst_port), |fact| fact.remote);
+        tracing::info!(
+            target: "flow",
+            sock_id, %local, %remote, mss = info.mss, init_cwnd = info.init_cwnd, resumed = resume.is_some(), readopted,
+            "flow start"
+        );
+        let mut flow = Pk3cFlow {
+            shared,
+            datapath,
+            scope: None,
+            sock_id,
+            ends,
+            mss: info.mss,
+            state: Some(state),
+            send_failed: false,
+        };
+        flow.install(&first);
+        flow
+    }
+}
+
+fn begin(
+    shared: &Shared,
+    info: &DatapathInfo,
+    resume: Option<(Rate, Micros)>,
+) -> (State, Decision) {
+    let flow = shared.flows.fetch_add(1, Ordering::Relaxed) + 1;
+    let seed = shared.seed.wrapping_add(flow);
+    let start = FlowStart {
+        mss: Bytes::new(u64::from(info.mss)),
+        init_cwnd: Bytes::new(u64::from(info.init_cwnd)),
+        resume,
+    };
+    let params_version = shared.params_version.load(Ordering::Acquire);
+    let params = shared.params();
+    if params_version > 0 {
+        shared.record(|| Line::Params {
+            flow: None,
+            params: record::texts(&params),
+        });
+    }
+    let (controller, first) = Controller::new(params, seed, start);
+    shared.record(|| Line::Start {
+        flow,
+        at_s: shared.at_s(),
+        sock_id: info.sock_id,
+        mss: u64::from(info.mss),
+        init_cwnd: u64::from(info.init_cwnd),
+        seed,
+        resume: record::resumed(resume),
+        decision: Decided::from(&first),
+    });
+    let state = State {
+        flow,
+        began: Instant::now(),
+        controller,
+        params_version,
+        reports: 0,
+        decisions: [0; Reason::ALL.len()],
+        lost_pkts: 0.0,
+        delivered_pkts: 0.0,
+        rtt_sum_us: 0.0,
+        rtt_samples: 0.0,
+        rtt_min_us: u64::MAX,
+    };
+    (state, first)
+}
+
+impl<I: Ipc> Pk3cFlow<I> {
+    /// Installs the program with the first rate, window and plan.
+    fn install(&mut self, first: &Decision) {
+        let Some(command) = first.command else { return };
+        let installed =
+            command.fields(|fields| self.datapath.set_program(program::NAME, Some(fields)));
+        match installed {
+            Ok(scope) => self.scope = Some(self.shared.share(scope)),
+            Err(error) => {
+                tracing::error!(target: "flow", sock_id = self.sock_id, "cannot install the program, the datapath drives this flow alone: {}", error.0);
+            }
+        }
+    }
+
+    fn send(&mut self, command: Command) {
+        let Some(scope) = &self.scope else { return };
+        let sent = command.fields(|fields| self.datapath.update_field(scope, fields));
+        if let Err(error) = sent
+            && !std::mem::replace(&mut self.send_failed, true)
+        {
+            tracing::warn!(target: "flow", sock_id = self.sock_id, "cannot send a command (further failures are not logged): {}", error.0);
+        }
+    }
+
+    fn read(&self, report: &Report) -> Option<RawReport> {
+        let scope = self.scope.as_ref()?;
+        let mut fields = [0; REPORT_FIELDS.len()];
+        for (value, name) in fields.iter_mut().zip(REPORT_FIELDS) {
+            *value = report.get_field(name, scope).ok()?;
+        }
+        Some(RawReport::from_fields(fields))
+    }
+}
+
+impl State {
+    fn count(&mut self, raw: &RawReport, decision: &Decision) {
+        self.reports += 1;
+        self.decisions[decision.reason as usize] += 1;
+        self.lost_pkts += raw.lost as f64;
+        self.delivered_pkts += f64::from(raw.dlv as u32);
+        if raw.n > 0 {
+            self.rtt_sum_us += raw.sr as f64;
+            self.rtt_samples += raw.n as f64;
+            self.rtt_min_us = self.rtt_min_us.min(raw.rmin);
+        }
+    }
+
+    /// `reason=count` of every kind of decision that happened.
+    fn decisions(&self) -> String {
+        let counted = Reason::ALL
+            .iter()
+            .map(|reason| (reason.name(), self.decisions[*reason as usize]));
+        let texts: Vec<_> = counted
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{name}={count}"))
+            .collect();
+        texts.join(" ")
+    }
+}
+
+impl<I: Ipc> Flow for Pk3cFlow<I> {
+    fn on_report(&mut self, sock_id: u32, report: Report) {
+        let Some(raw) = self.read(&report) else {
+            tracing::debug!(target: "flow", sock_id, program = report.program_uid, "report of another program ignored");
+            return;
+        };
+        let Some(state) = &mut self.state else { return };
+        let version = self.shared.params_version.load(Ordering::Acquire);
+        if version != state.params_version {
+            state.params_version = version;
+            let (flow, params) = (state.flow, self.shared.params());
+            self.shared.record(|| Line::Params {
+                flow: Some(flow),
+                params: record::texts(&params),
+            });
+            state.controller.set_params(params);
+        }
+        let decision = state.controller.on_report(&raw);
+        state.count(&raw, &decision);
+        let flow = state.flow;
+        tracing::debug!(
+            target: "decision",
+            sock_id,
+            rate_mbit = decision.rate.mbit(),
+            cwnd = decision.cwnd.get(),
+            phase = decision.phase.name(),
+            reason = decision.reason.name(),
+            plan = raw.plan(),
+            slot = raw.tag % 32,
+        );
+        self.shared.record(|| Line::Report {
+            flow,
+            raw: raw.fields(),
+            decision: Decided::from(&decision),
+        });
+        if let Some(command) = decision.command {
+            self.send(command);
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(state) = self.state.take() else {
+            return;
+        };
+        self.shared.record(|| Line::End {
+            flow: state.flow,
+            at_s: self.shared.at_s(),
+        });
+        let fact = self.shared.facts(self.sock_id);
+        let duration_s = fact
+            .map_or(state.began.elapsed(), |fact| fact.age)
+            .as_secs_f64();
+        let bytes_acked = fact.map_or(
+            (state.delivered_pkts * f64::from(self.mss)) as u64,
+            |fact| fact.bytes_acked,
+        );
+        tracing::info!(
+            target: "flow",
+            sock_id = self.sock_id,
+            duration_s,
+            agent_driven = fact.map(|fact| fact.driven.as_secs_f64() / fact.age.as_secs_f64().max(1e-6)),
+            reports = state.reports,
+            decisions = state.decisions(),
+            bytes_acked,
+            goodput_mbit = bytes_acked as f64 * 8e-6 / duration_s.max(1e-6),
+            rtt_min_ms = (state.rtt_samples > 0.0).then_some(state.rtt_min_us as f64 * 1e-3),
+            rtt_mean_ms = (state.rtt_samples > 0.0).then_some(state.rtt_sum_us * 1e-3 / state.rtt_samples),
+            loss = state.lost_pkts / (state.lost_pkts + state.delivered_pkts).max(1.0),
+            fallback_episodes = fact.map(|fact| fact.fallback_episodes),
+            "flow end"
+        );
+    }
+}
+
+impl<I: Ipc> Drop for Pk3cFlow<I> {
+    /// A flow that is dropped without an end comes back: the datapath took it over, and will create it again.
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            self.shared.keep(
+                self.sock_id,
+                Kept {
+                    since: Instant::now(),
+                    ends: self.ends,
+                    state,
+                },
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(age_s: u64, srtt: Option<u64>, pacing_rate: Option<u64>) -> Option<FlowFact> {
+        let end = SocketAddr::from(([127, 0, 0, 1], 1));
+        Some(FlowFact {
+            local: end,
+            remote: end,
+            age: Duration::from_secs(age_s),
+            driven: Duration::ZERO,
+            fallback_episodes: 0,
+            bytes_acked: 0,
+            srtt: srtt.map(Micros::new),
+            pacing_rate,
+        })
+    }
+
+    #[test]
+    fn only_running_flows_with_an_rtt_resume() {
+        assert_eq!(resume(None, 100_000), None);
+        assert_eq!(
+            resume(fact(0, Some(50_000), None), 100_000),
+            None,
+            "a new flow"
+        );
+        assert_eq!(resume(fact(9, None, None), 100_000), None, "no RTT");
+        let rate =
+            |pacing| resume(fact(9, Some(50_000), pacing), 100_000).map(|(rate, _)| rate.to_wire());
+        assert_eq!(rate(None), Some(2_000_000));
+        assert_eq!(rate(Some(1_500_000)), Some(1_500_000));
+        assert_eq!(rate(Some(u64::MAX)), Some(2_000_000), "unlimited pacing");
+    }
+}

@@ -1,0 +1,537 @@
+//! Every tunable of the algorithm, declared once.
+//!
+//! One table gives each parameter its field, flag, default, range, help and source. The command line builds its flags
+//! from [`SPECS`], records store [`Params::to_text`], and the algorithm reads plain typed fields.
+//!
+//! Not there yet, because their mechanisms are not: a mode that competes with buffer-filling flows, a restart of the
+//! fast start on a path that grew, and compatibility with the upstream kernel module's decisions.
+
+use crate::units::{Micros, Rate, Ratio, UnitError};
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a parameter was refused. The text names the flag, the value and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamError {
+    /// No parameter has this name.
+    #[error("there is no parameter --{0}; see --help for the list")]
+    Unknown(String),
+    /// The text is not of the parameter's kind.
+    #[error("--{flag}: {source}; allowed is {range}")]
+    Malformed {
+        /// The flag, without dashes.
+        flag: &'static str,
+        /// What was wrong with the text.
+        source: UnitError,
+        /// The allowed range, as in [`Spec::range`].
+        range: String,
+    },
+    /// The value is of the right kind but not allowed.
+    #[error("--{flag} {value} is out of range: allowed is {range}")]
+    OutOfRange {
+        /// The flag, without dashes.
+        flag: &'static str,
+        /// The refused value, as typed.
+        value: String,
+        /// The allowed range, as in [`Spec::range`].
+        range: String,
+    },
+    /// Two values are each allowed, but not together.
+    #[error("--{low} {low_value} must {relation} --{high} {high_value}")]
+    Conflict {
+        /// Flag of the value that must be the smaller.
+        low: &'static str,
+        /// Its value.
+        low_value: String,
+        /// "not exceed" or "be below".
+        relation: &'static str,
+        /// Flag of the value that must be the larger.
+        high: &'static str,
+        /// Its value.
+        high_value: String,
+    },
+}
+
+/// What kind of value a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A [`Rate`], such as `50mbit`.
+    Rate,
+    /// A duration, [`Micros`], such as `2ms`.
+    Duration,
+    /// A [`Ratio`], such as `5%`.
+    Ratio,
+    /// A plain number, such as `2.5`.
+    Number,
+    /// A whole number, such as `12`.
+    Count,
+    /// A list of [`Handbrake`] names, such as `loss,queue`.
+    Handbrakes,
+}
+
+impl Kind {
+    /// Placeholder for help texts.
+    #[must_use]
+    pub fn placeholder(self) -> &'static str {
+        match self {
+            Self::Rate => "RATE",
+            Self::Duration => "TIME",
+            Self::Ratio => "RATIO",
+            Self::Number => "NUMBER",
+            Self::Count => "COUNT",
+            Self::Handbrakes => "NAME[,NAME]",
+        }
+    }
+}
+
+/// A type that a parameter may have.
+trait Value: Copy + PartialOrd + fmt::Display {
+    const KIND: Kind;
+    fn read(text: &str) -> Result<Self, UnitError>;
+    fn range(low: Self, high: Self) -> String {
+        format!("{low} to {high}")
+    }
+}
+
+impl Value for Rate {
+    const KIND: Kind = Kind::Rate;
+    fn read(text: &str) -> Result<Self, UnitError> {
+        text.parse()
+    }
+}
+
+impl Value for Micros {
+    const KIND: Kind = Kind::Duration;
+    fn read(text: &str) -> Result<Self, UnitError> {
+        text.parse()
+    }
+}
+
+impl Value for Ratio {
+    const KIND: Kind = Kind::Ratio;
+    fn read(text: &str) -> Result<Self, UnitError> {
+        text.parse()
+    }
+}
+
+impl Value for f64 {
+    const KIND: Kind = Kind::Number;
+    fn read(text: &str) -> Result<Self, UnitError> {
+        let number = text.trim().parse().ok().filter(|n: &Self| n.is_finite());
+        number.ok_or_else(|| UnitError {
+            text: text.to_owned(),
+            kind: "number",
+            expected: "a plain number, such as 2.5",
+        })
+    }
+}
+
+impl Value for u32 {
+    const KIND: Kind = Kind::Count;
+    fn read(text: &str) -> Result<Self, UnitError> {
+        text.trim().parse().map_err(|_| UnitError {
+            text: text.to_owned(),
+            kind: "count",
+            expected: "a whole number, such as 12",
+        })
+    }
+}
+
+/// A rule beside the utility function that can be switched off, see [`crate::handbrake`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handbrake {
+    /// Cut on heavy or congestive loss.
+    Loss,
+    /// Cut and drain on a standing queue.
+    Queue,
+    /// Never far above what was ever delivered.
+    Ceiling,
+}
+
+/// A set of [`Handbrake`]s. Written as names separated by commas; the empty set is written `none`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
+pub struct HandbrakeSet(u8);
+
+impl HandbrakeSet {
+    const ALL: [(Handbrake, &str); 3] = [
+        (Handbrake::Loss, "loss"),
+        (Handbrake::Queue, "queue"),
+        (Handbrake::Ceiling, "ceiling"),
+    ];
+
+    /// Whether `handbrake` is in the set.
+    #[must_use]
+    pub fn contains(self, handbrake: Handbrake) -> bool {
+        self.0 & (1 << handbrake as u8) != 0
+    }
+}
+
+impl FromStr for HandbrakeSet {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        if text.trim() == "none" {
+            return Ok(Self(0));
+        }
+        text.split(',').try_fold(Self(0), |set, part| {
+            let known = Self::ALL.iter().find(|(_, name)| *name == part.trim());
+            known
+                .map(|(handbrake, _)| Self(set.0 | 1 << *handbrake as u8))
+                .ok_or_else(|| UnitError {
+                    text: text.to_owned(),
+                    kind: "list of handbrakes",
+                    expected: "loss, queue, ceiling or none, several separated by commas",
+                })
+        })
+    }
+}
+
+impl fmt::Display for HandbrakeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for (_, name) in Self::ALL
+            .iter()
+            .filter(|(handbrake, _)| self.contains(*handbrake))
+        {
+            write!(f, "{between}{name}")?;
+            between = ",";
+        }
+        if self.0 == 0 {
+            f.write_str("none")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Value for HandbrakeSet {
+    const KIND: Kind = Kind::Handbrakes;
+    fn read(text: &str) -> Result<Self, UnitError> {
+        text.parse()
+    }
+    fn range(_: Self, high: Self) -> String {
+        format!("none, or some of {high}")
+    }
+}
+
+/// One parameter, as the command line and the documentation see it.
+pub struct Spec {
+    /// Flag name, without dashes.
+    pub flag: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// One line of help.
+    pub help: &'static str,
+    /// Where the default comes from.
+    pub source: &'static str,
+    range: fn() -> String,
+    get: fn(&Params) -> String,
+    set: fn(&mut Params, &str) -> Result<(), ParamError>,
+}
+
+impl Spec {
+    /// The allowed range, in the units of the parameter.
+    #[must_use]
+    pub fn range(&self) -> String {
+        (self.range)()
+    }
+
+    /// The default, in the units of the parameter.
+    #[must_use]
+    pub fn default_value(&self) -> String {
+        (self.get)(&Params::default())
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{} {}", self.flag, self.kind.placeholder())
+    }
+}
+
+fn read<T: Value>(flag: &'static str, text: &str, low: T, high: T) -> Result<T, ParamError> {
+    let range = || T::range(low, high);
+    let value = T::read(text).map_err(|source| ParamError::Malformed {
+        flag,
+        source,
+        range: range(),
+    })?;
+    if value < low || value > high {
+        return Err(ParamError::OutOfRange {
+            flag,
+            value: text.to_owned(),
+            range: range(),
+        });
+    }
+    Ok(value)
+}
+
+macro_rules! parameters {
+    ($($flag:literal $field:ident: $ty:ty = $default:expr, $low:expr, $high:expr; $help:literal, $source:literal;)*) => {
+        /// The tunables. Defaults are the algorithm as measured; each field's range is that of its flag.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Params {
+            $(
+                #[doc = $help]
+                #[doc = concat!(" (`--", $flag, "`; ", $source, ")")]
+                pub $field: $ty,
+            )*
+        }
+
+        impl Default for Params {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        /// All parameters, in the order of the help text.
+        pub const SPECS: &[Spec] = &[$(Spec {
+            flag: $flag,
+            kind: <$ty as Value>::KIND,
+            help: $help,
+            source: $source,
+            range: || <$ty as Value>::range($low, $high),
+            get: |params| params.$field.to_string(),
+            set: |params, text| {
+                params.$field = read($flag, text, $low, $high)?;
+                Ok(())
+            },
+        },)*];
+    };
+}
+
+const fn bps(value: f64) -> Rate {
+    Rate::from_bytes_per_sec(value)
+}
+const fn ratio(value: f64) -> Ratio {
+    Ratio::new(value)
+}
+const fn us(value: u64) -> Micros {
+    Micros::new(value)
+}
+
+parameters! {
+    "start-rate" start_rate: Rate = bps(393_216.0), bps(1e3), bps(1e9);
+        "First rate of a flow", "upstream slow_start_start";
+    "min-rate" min_rate: Rate = bps(4e3), bps(1e3), Rate::MAX;
+        "No flow is ever slower than this", "half of a 64 kbit/s line, so that two flows fit";
+    "max-rate" max_rate: Rate = bps(1.25e9), bps(1e3), Rate::MAX;
+        "No flow is ever faster than this", "upstream stops at 1 Gbit/s; a 10 Gbit/s card";
+    "startup-gain" startup_gain: f64 = 2.0, 1.25, 2.9;
+        "Growth per round of the fast start while the path keeps up", "slow start doubles";
+    "startup-loss-tolerance" startup_loss_tolerance: Ratio = ratio(0.10), ratio(0.0), ratio(0.5);
+        "Loss that does not end the fast start", "upstream";
+    "throughput-exponent" throughput_exponent: f64 = 0.9, 0.5, 1.0;
+        "Exponent of the rate in the utility", "Vivace, NSDI 2018";
+    "latency-coeff" latency_coeff: f64 = 900.0, 0.0, 5000.0;
+        "Weight of a growing RTT in the utility", "Vivace, NSDI 2018";
+    "loss-coeff" loss_coeff: f64 = 11.35, 0.0, 100.0;
+        "Weight of loss in the utility", "Vivace, NSDI 2018";
+    "probe-step" probe_step: Ratio = ratio(0.05), ratio(0.01), ratio(0.2);
+        "Distance of a trial from the rate it probes", "Vivace, NSDI 2018";
+    "probe-step-max" probe_step_max: Ratio = ratio(0.10), ratio(0.01), ratio(0.2);
+        "Largest distance after undecided probes", "bounded, unlike upstream";
+    "step-base" step_base: Rate = Rate::from_mbit(1.0), Rate::from_mbit(0.01), Rate::from_mbit(100.0);
+        "Step per unit of utility gradient at 20mbit; scales with the root of the rate", "Vivace, NSDI 2018";
+    "change-bound" change_bound: Ratio = ratio(0.05), ratio(0.01), ratio(0.5);
+        "Largest change in one step", "Vivace, NSDI 2018";
+    "change-bound-step" change_bound_step: Ratio = ratio(0.05), ratio(0.0), ratio(0.5);
+        "Growth of that bound each time it is hit", "released Vivace code";
+    "change-bound-max" change_bound_max: Ratio = ratio(0.25), ratio(0.01), ratio(0.5);
+        "Limit of that bound", "earlier CCP port of Vivace";
+    "rtt-gradient-floor" rtt_gradient_floor: Ratio = ratio(0.01), ratio(0.0), ratio(0.2);
+        "A smaller RTT slope counts as none", "upstream latency filter";
+    "rtt-gradient-sigmas" rtt_gradient_sigmas: f64 = 2.0, 0.0, 10.0;
+        "A slope within so many standard errors of zero counts as none", "regression";
+    "mi-rtts" mi_rtts: f64 = 1.0, 0.25, 4.0;
+        "Length of a monitor interval in RTTs", "Vivace, NSDI 2018";
+    "mi-packets" mi_packets: u32 = 12, 4, 200;
+        "Packets in a monitor interval, at least", "upstream has 15";
+    "mi-min" mi_min: Micros = us(2000), us(500), us(100_000);
+        "Shortest monitor interval", "bounds reports to 500 per second and flow";
+    "loss-floor-max" loss_floor_max: Ratio = ratio(0.10), ratio(0.0), ratio(0.3);
+        "Most loss that may be learnt to be random", "simulation";
+    "hb-loss" hb_loss: Ratio = ratio(0.05), ratio(0.0), ratio(0.5);
+        "Loss handbrake: cut above this loss; 0 disables the test", "upstream";
+    "hb-loss-congestive" hb_loss_congestive: Ratio = ratio(0.02), ratio(0.0), ratio(0.5);
+        "The same for losses at a full queue; 0 disables the test", "simulation";
+    "hb-loss-cut" hb_loss_cut: Ratio = ratio(0.85), ratio(0.5), ratio(1.0);
+        "Loss handbrake: factor on the rate for losses at a full queue", "simulation";
+    "hb-loss-holdoff" hb_loss_holdoff: f64 = 3.0, 0.5, 50.0;
+        "Loss handbrake: RTTs until it may act again", "a cut needs 2 RTTs to show";
+    "hb-queue" hb_queue: Ratio = ratio(0.25), ratio(0.0), ratio(4.0);
+        "Queue handbrake: standing queue tolerated, in smallest RTTs; 0 disables it", "simulation";
+    "hb-queue-min" hb_queue_min: Micros = us(500), us(50), us(100_000);
+        "Queue handbrake: standing queue always tolerated", "timer and burst noise";
+    "hb-queue-cut" hb_queue_cut: Ratio = ratio(0.93), ratio(0.5), ratio(1.0);
+        "Queue handbrake: factor on the rate", "simulation";
+    "low-enter" low_enter: f64 = 15.0, 4.0, 100.0;
+        "Packets per RTT below which the low-rate climber takes over", "upstream T enter";
+    "low-exit" low_exit: f64 = 25.0, 4.0, 100.0;
+        "Packets per RTT above which it hands back", "upstream T exit";
+    "rtt-window" rtt_window: Micros = us(60_000_000), us(1_000_000), us(600_000_000);
+        "How long the smallest RTT is remembered", "simulation";
+    "rate-window" rate_window: Micros = us(10_000_000), us(1_000_000), us(600_000_000);
+        "How long the largest goodput is remembered", "simulation";
+    "no-handbrake" no_handbrake: HandbrakeSet = HandbrakeSet(0), HandbrakeSet(0), HandbrakeSet(7);
+        "Handbrakes to switch off, for comparison", "ablation";
+}
+
+impl Params {
+    /// Sets one parameter by its flag name from text.
+    ///
+    /// # Errors
+    /// If the flag is unknown, or the text is malformed or out of range; `self` is then unchanged. Values that must
+    /// fit each other are checked by [`Params::validate`], once all are set.
+    pub fn set(&mut self, flag: &str, text: &str) -> Result<(), ParamError> {
+        (find(flag)?.set)(self, text)
+    }
+
+    /// The value of one parameter as text that [`Params::set`] reads back.
+    ///
+    /// # Errors
+    /// If the flag is unknown.
+    pub fn get(&self, flag: &str) -> Result<String, ParamError> {
+        Ok((find(flag)?.get)(self))
+    }
+
+    /// All parameters as (flag, value) text, in the order of [`SPECS`].
+    pub fn to_text(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        SPECS.iter().map(|spec| (spec.flag, (spec.get)(self)))
+    }
+
+    /// Checks the values that must fit each other.
+    ///
+    /// # Errors
+    /// Names the first pair that does not.
+    pub fn validate(&self) -> Result<(), ParamError> {
+        let ordered = |holds: bool, low: &'static str, relation, high: &'static str| {
+            if holds {
+                return Ok(());
+            }
+            Err(ParamError::Conflict {
+                low,
+                low_value: self.get(low)?,
+                relation,
+                high,
+                high_value: self.get(high)?,
+            })
+        };
+        ordered(
+            self.min_rate <= self.start_rate,
+            "min-rate",
+            "not exceed",
+            "start-rate",
+        )?;
+        ordered(
+            self.start_rate <= self.max_rate,
+            "start-rate",
+            "not exceed",
+            "max-rate",
+        )?;
+        ordered(
+            self.probe_step <= self.probe_step_max,
+            "probe-step",
+            "not exceed",
+            "probe-step-max",
+        )?;
+        let bound = self.change_bound <= self.change_bound_max;
+        ordered(bound, "change-bound", "not exceed", "change-bound-max")?;
+        ordered(
+            self.low_enter < self.low_exit,
+            "low-enter",
+            "be below",
+            "low-exit",
+        )
+    }
+}
+
+fn find(flag: &str) -> Result<&'static Spec, ParamError> {
+    SPECS
+        .iter()
+        .find(|spec| spec.flag == flag)
+        .ok_or_else(|| ParamError::Unknown(flag.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_round_trip_through_text() {
+        let params = Params::default();
+        params.validate().unwrap();
+        let mut copy = Params {
+            min_rate: bps(1e6),
+            probe_step: ratio(0.2),
+            ..Params::default()
+        };
+        for (flag, value) in params.to_text() {
+            copy.set(flag, &value).unwrap_or_else(|e| panic!("{e}"));
+        }
+        assert_eq!(copy, params);
+    }
+
+    #[test]
+    fn every_flag_refuses_values_with_its_name_the_value_and_the_range() {
+        for spec in SPECS {
+            let mut params = Params::default();
+            let malformed = params.set(spec.flag, "plenty").unwrap_err().to_string();
+            assert!(
+                malformed.contains(spec.flag) && malformed.contains("plenty"),
+                "{malformed}"
+            );
+            let outside = match spec.kind {
+                Kind::Rate => "0bit",
+                Kind::Duration => "999999s",
+                Kind::Ratio => "99999%",
+                Kind::Number => "99999",
+                Kind::Count => "99999999",
+                Kind::Handbrakes => "loss,everything",
+            };
+            let refused = params.set(spec.flag, outside).unwrap_err().to_string();
+            for part in [spec.flag, outside, &spec.range()] {
+                assert!(
+                    refused.contains(part) && malformed.contains(&spec.range()),
+                    "{refused}"
+                );
+            }
+            assert_eq!(params, Params::default(), "{}", spec.flag);
+        }
+        let error = Params::default()
+            .set("hb-loss", "60%")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(error, "--hb-loss 60% is out of range: allowed is 0% to 50%");
+        let error = Params::default().set("speed", "1").unwrap_err().to_string();
+        assert!(error.contains("--speed"));
+    }
+
+    #[test]
+    fn values_that_do_not_fit_together_are_named() {
+        let mut params = Params::default();
+        params.set("min-rate", "1gbit").unwrap();
+        let error = params.validate().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "--min-rate 1gbit must not exceed --start-rate 3145.728kbit"
+        );
+        params.set("min-rate", "16kbit").unwrap();
+        params.set("low-enter", "25").unwrap();
+        assert!(
+            params
+                .validate()
+                .unwrap_err()
+                .to_string()
+                .contains("--low-enter 25 must be below")
+        );
+    }
+
+    #[test]
+    fn handbrakes_are_named() {
+        let mut params = Params::default();
+        params.set("no-handbrake", "queue, loss").unwrap();
+        assert!(params.no_handbrake.contains(Handbrake::Loss));
+        assert!(!params.no_handbrake.contains(Handbrake::Ceiling));
+        assert_eq!(params.get("no-handbrake").unwrap(), "loss,queue");
+    }
+}

@@ -1,0 +1,209 @@
+//! What a decision consists of: commands for the datapath, and the reason they were given.
+
+use crate::units::{Bytes, Micros, Rate};
+use std::fmt;
+
+/// Four rates, each sent for one interval, then a rate to hold until the next plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Number in the tag of the reports; grows by one per plan and wraps to 1 at 2^24.
+    pub number: u32,
+    /// The four rates, in sending order.
+    pub rates: [Rate; 4],
+    /// The rate afterwards.
+    pub hold: Rate,
+    /// Length of every interval.
+    pub length: Micros,
+}
+
+impl Plan {
+    /// The highest rate in the plan.
+    #[must_use]
+    pub fn highest(&self) -> Rate {
+        self.rates
+            .iter()
+            .fold(self.hold, |highest, rate| highest.max(*rate))
+    }
+
+    /// The number after `number`.
+    #[must_use]
+    pub fn next_number(number: u32) -> u32 {
+        (number % ((1 << 24) - 1)) + 1
+    }
+}
+
+/// What the datapath is told. Every part of one command takes effect together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Command {
+    /// Start a new plan at the next ACK.
+    Run {
+        /// The plan.
+        plan: Plan,
+        /// The congestion window.
+        cwnd: Bytes,
+    },
+    /// Change to one rate at once, without a new plan: reports go on under the old number.
+    Steer {
+        /// The rate, for all remaining intervals.
+        rate: Rate,
+        /// Their length.
+        length: Micros,
+        /// The congestion window.
+        cwnd: Bytes,
+    },
+    /// Change the congestion window only.
+    Window {
+        /// The congestion window.
+        cwnd: Bytes,
+    },
+}
+
+impl Command {
+    /// Hands the command to `send` as fields of the program, to be written by one update.
+    pub fn fields<R>(&self, send: impl FnOnce(&[(&str, u32)]) -> R) -> R {
+        match self {
+            Self::Run { plan, cwnd } => {
+                let [r1, r2, r3, r4] = plan.rates.map(Rate::to_wire);
+                send(&[
+                    ("plan", plan.number),
+                    ("r1", r1),
+                    ("r2", r2),
+                    ("r3", r3),
+                    ("r4", r4),
+                    ("hold", plan.hold.to_wire()),
+                    ("mi", plan.length.to_wire()),
+                    ("tx", 0),
+                    ("Rate", r1),
+                    ("Cwnd", cwnd.to_wire()),
+                ])
+            }
+            Self::Steer { rate, length, cwnd } => {
+                let rate = rate.to_wire();
+                send(&[
+                    ("r1", rate),
+                    ("r2", rate),
+                    ("r3", rate),
+                    ("r4", rate),
+                    ("hold", rate),
+                    ("mi", length.to_wire()),
+                    ("Rate", rate),
+                    ("Cwnd", cwnd.to_wire()),
+                ])
+            }
+            Self::Window { cwnd } => send(&[("Cwnd", cwnd.to_wire())]),
+        }
+    }
+}
+
+/// The state of the controller, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseName {
+    /// Fast start.
+    Startup,
+    /// Emptying the queue.
+    Drain,
+    /// Vivace: comparing rates.
+    Vivace,
+    /// The climber for few packets per RTT.
+    Aimd,
+}
+
+impl PhaseName {
+    /// The stable short name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "startup",
+            Self::Drain => "drain",
+            Self::Vivace => "vivace",
+            Self::Aimd => "aimd",
+        }
+    }
+}
+
+impl fmt::Display for PhaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+macro_rules! reasons {
+    ($($variant:ident $name:literal $help:literal;)*) => {
+        /// Why a decision was taken. The names are stable: logs, records and metrics use them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Reason {
+            $(#[doc = $help] $variant,)*
+        }
+
+        impl Reason {
+            /// All reasons; a reason's index is `reason as usize`.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The stable short name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// One sentence for people.
+            #[must_use]
+            pub fn help(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $help,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    Start "start" "A new flow: hold the first rate until the first RTT sample.";
+    Resume "resume" "A running flow was taken over: go on from its rate, without a fast start.";
+    Stale "stale" "The report belongs to an old plan: it only feeds the estimators.";
+    Wait "wait" "The report alone decides nothing.";
+    FirstRtt "first-rtt" "The first RTT sample: begin the fast start.";
+    Grow "grow" "The path keeps up: multiply the rate.";
+    GrowLess "grow-less" "The path keeps up, with a first sign of a queue: grow a little.";
+    Longer "longer" "Too few ACKs in a slot: send longer ones.";
+    AppLimited "app-limited" "The application sends less than it may: no growth.";
+    FullSpacing "full-spacing" "Packets arrive slower than they were sent: the fast start ends.";
+    FullSlope "full-slope" "The RTT grows: the fast start ends.";
+    FullQueue "full-queue" "A queue stands: the fast start ends.";
+    FullLoss "full-loss" "Loss beyond the tolerance: the fast start ends.";
+    Probe "probe" "Compare a higher and a lower rate.";
+    ProbeAgain "probe-again" "The comparisons disagreed: compare again, further apart.";
+    ProbeRepeat "probe-repeat" "An interval could not be judged: compare again.";
+    MoveUp "move-up" "A higher rate is better: step up.";
+    MoveDown "move-down" "A lower rate is better: step down.";
+    MoveOver "move-over" "The last step did not help: return and compare again.";
+    LossCut "loss-cut" "Loss handbrake.";
+    QueueCut "queue-cut" "Queue handbrake.";
+    ClimbStart "climb-start" "Few packets per RTT: climb additively.";
+    Climb "climb" "Few packets per RTT: add a little.";
+    ClimbLoss "climb-loss" "Loss while climbing: back off.";
+    ClimbQueue "climb-queue" "A standing queue while climbing: take it back.";
+    Timeout "timeout" "A retransmission timeout: halve the rate.";
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The answer to one report.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// The state after the decision.
+    pub phase: PhaseName,
+    /// Why.
+    pub reason: Reason,
+    /// The central rate after the decision; trials lie around it.
+    pub rate: Rate,
+    /// The congestion window after the decision.
+    pub cwnd: Bytes,
+    /// What to tell the datapath, if anything changes.
+    pub command: Option<Command>,
+}

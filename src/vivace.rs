@@ -1,0 +1,522 @@
+//! The core: PCC Vivace's online learning (Dong et al., NSDI 2018), without any handbrake.
+//!
+//! ```text
+//!   U(x) = x^0.9 - 900 x max(0, dRTT/dt) - 11.35 x L        x in Mbit/s
+//!
+//!              two pairs agree                    gradient keeps its sign
+//!   PROBE  ------------------------>  MOVE  ----------------------------+
+//!     ^  trials x(1 + e), x(1 - e)      |  one rate per round,          |
+//!     |                                 |  step ~ gradient, amplified <-+
+//!     +---------------------------------+
+//!              gradient flips: back to the last good rate
+//! ```
+//!
+//! PROBE sends two pairs of trials and compares their utility. If both pairs say the same direction, the flow MOVEs
+//! that way: each step is the utility gradient times a confidence amplifier that grows while the direction holds, and
+//! bounded by a share of the rate that grows while the bound is hit.
+//!
+//! Why it converges: U is strictly concave in x, so flows that share a bottleneck have one fair equilibrium. Three
+//! choices here differ from the paper. The order of trials is mirrored, H L L H or L H H L at random, so that a linear
+//! drift of the path cancels between the pairs. The step scales with the root of the rate (1 Mbit/s at 20 Mbit/s, as in
+//! the paper): it works at 1 Mbit/s and at 1 Gbit/s, yet small flows grow relatively faster. Undecided probes widen
+//! only up to a limit and move the rate by up to 1 %, so that flows do not lock in step.
+//!
+//! Limits: one decision costs 2 RTTs in MOVE and about 5 in PROBE; below some 15 packets per RTT its gradients are
+//! noise (see [`crate::aimd`]). An interval that was not sent in full is never judged.
+
+use crate::estimate::{Estimator, Mi};
+use crate::params::Params;
+use crate::plan::Reason;
+use crate::units::Rate;
+use rand::Rng;
+
+/// The smallest step, as a part of the rate. Source: half the least difference upstream tells apart.
+const MIN_STEP: f64 = 0.01;
+/// How far an undecided probe moves the rate at most, either way.
+const JITTER: f64 = 0.01;
+/// How much further apart undecided probes try.
+const PROBE_WIDEN: f64 = 0.01;
+/// Confirmations after which the amplifier grows by two per step. Source: Vivace, section 4.2.
+const AMPLIFIER_KNEE: f64 = 3.0;
+
+/// Vivace's utility of an interval sent at `rate`, with the RTT gradient and loss that are credible.
+#[must_use]
+pub fn utility(rate: Rate, mi: &Mi, est: &Estimator, params: &Params, pkt_bytes: f64) -> f64 {
+    utility_of(
+        rate.mbit(),
+        credible_gradient(rate, mi, params, pkt_bytes),
+        est.excess_loss(mi),
+        params,
+    )
+}
+
+/// The formula: `x` in Mbit/s, RTT gradient in s/s, loss as a ratio.
+fn utility_of(x: f64, gradient: f64, loss: f64, params: &Params) -> f64 {
+    x.powf(params.throughput_exponent)
+        - params.latency_coeff * x * gradient
+        - params.loss_coeff * x * loss
+}
+
+/// The RTT slope, or 0 where it is negative, below the floor, within its noise, or a rise of less than two packets.
+fn credible_gradient(rate: Rate, mi: &Mi, params: &Params, pkt_bytes: f64) -> f64 {
+    let Some(rtt) = mi.rtt else { return 0.0 };
+    let rise_secs = rtt.slope * mi.sent_for.as_secs();
+    let smallest_rise_secs = rate.time_for(2.0 * pkt_bytes).as_secs().max(1e-4);
+    if rtt.slope < params.rtt_gradient_floor.get()
+        || rtt.slope < params.rtt_gradient_sigmas * rtt.slope_se
+        || rise_secs < smallest_rise_secs
+    {
+        0.0
+    } else {
+        rtt.slope
+    }
+}
+
+/// Bounds of the central rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Smallest.
+    pub low: Rate,
+    /// Largest.
+    pub high: Rate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    Probe {
+        /// Whether the first trial is the higher one.
+        high_first: bool,
+        /// (Mbit/s, utility) of the trials judged so far.
+        scores: [Option<(f64, f64)>; 4],
+    },
+    Move {
+        /// (Mbit/s, utility) that the next judgement is compared with.
+        last: (f64, f64),
+        /// +1 or -1.
+        direction: f64,
+        /// Steps in this direction.
+        confirmed: f64,
+        /// How often the change bound was hit, less how often it was not.
+        bound_hits: f64,
+    },
+}
+
+/// The learner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vivace {
+    rate: Rate,
+    spread: f64,
+    stage: Stage,
+}
+
+impl Vivace {
+    /// Begins with a probe around `rate`.
+    #[must_use]
+    pub fn new(rate: Rate, params: &Params, rng: &mut impl Rng) -> Self {
+        Self {
+            rate,
+            spread: params.probe_step.get(),
+            stage: Self::probe(rng),
+        }
+    }
+
+    fn probe(rng: &mut impl Rng) -> Stage {
+        Stage::Probe {
+            high_first: rng.random(),
+            scores: [None; 4],
+        }
+    }
+
+    /// The central rate.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The four rates to send now: a mirrored pair of pairs in PROBE, the same rate four times in MOVE.
+    #[must_use]
+    pub fn trials(&self) -> [Rate; 4] {
+        match self.stage {
+            Stage::Probe { high_first, .. } => {
+                let (high, low) = (
+                    self.rate * (1.0 + self.spread),
+                    self.rate * (1.0 - self.spread),
+                );
+                if high_first {
+                    [high, low, low, high]
+                } else {
+                    [low, high, high, low]
+                }
+            }
+            Stage::Move { .. } => [self.rate; 4],
+        }
+    }
+
+    /// Takes the judgement of trial `index` (0 to 3; a later interval at the holding rate counts as 4), which was sent
+    /// at `rate`, or `None` for one that could not be judged. Returns the reason of the next round when this one is
+    /// over; [`Vivace::trials`] are then its rates.
+    pub fn judge(
+        &mut self,
+        index: usize,
+        judged: Option<(Rate, f64)>,
+        limits: Limits,
+        params: &Params,
+        rng: &mut impl Rng,
+    ) -> Option<Reason> {
+        let judged = judged.map(|(rate, utility)| (rate.mbit(), utility));
+        match &mut self.stage {
+            Stage::Probe { scores, .. } => {
+                if let Some(score) = scores.get_mut(index) {
+                    *score = judged;
+                }
+                if index < 3 {
+                    return None;
+                }
+                let [Some(a), Some(b), Some(c), Some(d)] = *scores else {
+                    self.stage = Self::probe(rng);
+                    return Some(Reason::ProbeRepeat);
+                };
+                Some(self.after_probe([a, b, c, d], limits, params, rng))
+            }
+            Stage::Move { .. } => match judged {
+                // All four trials and the holding rate are the same: the first that can be judged decides.
+                Some(now) => Some(self.after_step(now, limits, params, rng)),
+                None if index < 4 => None,
+                None => {
+                    self.stage = Self::probe(rng);
+                    Some(Reason::ProbeRepeat)
+                }
+            },
+        }
+    }
+
+    fn after_probe(
+        &mut self,
+        [a, b, c, d]: [(f64, f64); 4],
+        limits: Limits,
+        params: &Params,
+        rng: &mut impl Rng,
+    ) -> Reason {
+        let (first, second) = (gradient(a, b), gradient(c, d));
+        if first * second <= 0.0 {
+            self.spread = (self.spread + PROBE_WIDEN).min(params.probe_step_max.get());
+            let jitter = 1.0 + JITTER * rng.random_range(-1.0..1.0);
+            self.rate = (self.rate * jitter).within(limits.low, limits.high);
+            self.stage = Self::probe(rng);
+            return Reason::ProbeAgain;
+        }
+        let mean = (first + second) / 2.0;
+        let direction = mean.signum();
+        let centre = self.rate.mbit();
+        // The reference of the first step is the pair of winning trials: their rate with their utility.
+        let winners = [a, b, c, d]
+            .into_iter()
+            .filter(|(x, _)| (x - centre) * direction > 0.0);
+        let (sum_x, sum_u, count) = winners.fold((0.0, 0.0, 0.0), |(x, u, n), trial| {
+            (x + trial.0, u + trial.1, n + 1.0)
+        });
+        let last = if count > 0.0 {
+            (sum_x / count, sum_u / count)
+        } else {
+            a
+        };
+        self.spread = params.probe_step.get();
+        self.stage = Stage::Move {
+            last,
+            direction,
+            confirmed: 1.0,
+            bound_hits: 0.0,
+        };
+        self.step(last.0, mean, limits, params);
+        if direction > 0.0 {
+            Reason::MoveUp
+        } else {
+            Reason::MoveDown
+        }
+    }
+
+    fn after_step(
+        &mut self,
+        now: (f64, f64),
+        limits: Limits,
+        params: &Params,
+        rng: &mut impl Rng,
+    ) -> Reason {
+        let Stage::Move {
+            last,
+            direction,
+            confirmed,
+            ..
+        } = &mut self.stage
+        else {
+            return Reason::Wait;
+        };
+        let slope = gradient(now, *last);
+        if slope * *direction <= 0.0 {
+            self.rate = Rate::from_mbit(last.0).within(limits.low, limits.high);
+            self.stage = Self::probe(rng);
+            return Reason::MoveOver;
+        }
+        *confirmed += 1.0;
+        *last = now;
+        let reason = if *direction > 0.0 {
+            Reason::MoveUp
+        } else {
+            Reason::MoveDown
+        };
+        self.step(now.0, slope, limits, params);
+        reason
+    }
+
+    /// Moves from `from` (Mbit/s) along the utility gradient.
+    fn step(&mut self, from: f64, gradient: f64, limits: Limits, params: &Params) {
+        let Stage::Move {
+            direction,
+            confirmed,
+            bound_hits,
+            ..
+        } = &mut self.stage
+        else {
+            return;
+        };
+        let amplifier = if *confirmed <= AMPLIFIER_KNEE {
+            *confirmed
+        } else {
+            2.0 * *confirmed - AMPLIFIER_KNEE
+        };
+        let unbounded = amplifier * gradient.abs() * params.step_base.mbit() * (from / 20.0).sqrt();
+        let bound = params.change_bound.get() + params.change_bound_step.get() * *bound_hits;
+        let bound = from * bound.min(params.change_bound_max.get());
+        let step = if unbounded > bound {
+            *bound_hits += 1.0;
+            bound
+        } else {
+            *bound_hits = (*bound_hits - 1.0).max(0.0);
+            unbounded.max(MIN_STEP * from)
+        };
+        self.rate = Rate::from_mbit(from + *direction * step).within(limits.low, limits.high);
+    }
+}
+
+/// Slope between two (rate, utility) points; 0 where the rates are the same.
+fn gradient(a: (f64, f64), b: (f64, f64)) -> f64 {
+    let difference = a.0 - b.0;
+    if difference.abs() < 1e-9 {
+        0.0
+    } else {
+        (a.1 - b.1) / difference
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::RttStats;
+    use crate::program::Slot;
+    use crate::units::Micros;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    const WIDE: Limits = Limits {
+        low: Rate::from_mbit(0.1),
+        high: Rate::from_mbit(5000.0),
+    };
+
+    /// Runs rounds in a field of utility and returns (rate, reason) after each.
+    fn walk(
+        start: f64,
+        rounds: usize,
+        seed: u64,
+        field: impl Fn(f64) -> f64,
+    ) -> Vec<(f64, Reason)> {
+        let (params, mut rng) = (Params::default(), ChaCha8Rng::seed_from_u64(seed));
+        let mut core = Vivace::new(Rate::from_mbit(start), &params, &mut rng);
+        let mut path = Vec::new();
+        while path.len() < rounds {
+            for (index, rate) in core.trials().into_iter().enumerate() {
+                let judged = Some((rate, field(rate.mbit())));
+                if let Some(reason) = core.judge(index, judged, WIDE, &params, &mut rng) {
+                    path.push((core.rate().mbit(), reason));
+                    break;
+                }
+            }
+        }
+        path
+    }
+
+    #[test]
+    fn utility_is_the_papers() {
+        let params = Params::default();
+        // 50^0.9 = 33.8122; 900 * 50 * 0.01 = 450; 11.35 * 50 * 0.02 = 11.35.
+        assert!((utility_of(50.0, 0.0, 0.0, &params) - 33.8122).abs() < 1e-3);
+        assert!((utility_of(50.0, 0.01, 0.0, &params) - (33.8122 - 450.0)).abs() < 1e-3);
+        assert!((utility_of(50.0, 0.0, 0.02, &params) - (33.8122 - 11.35)).abs() < 1e-3);
+        assert!((utility_of(1.0, 0.0, 0.05, &params) - (1.0 - 0.5675)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_gradient_counts_only_beyond_its_noise() {
+        let params = Params::default();
+        let mi = |slope, slope_se, ms| Mi {
+            slot: Slot::Trial(0),
+            asked: None,
+            sent_for: Micros::from_millis(ms),
+            delivered_pkts: 100.0,
+            lost_pkts: 0.0,
+            samples: 100.0,
+            rtt: Some(RttStats {
+                mean: Micros::ZERO,
+                min: Micros::ZERO,
+                max: Micros::ZERO,
+                slope,
+                slope_se,
+            }),
+            rtt_at_loss: None,
+            send_rate: Rate::ZERO,
+            goodput: Rate::ZERO,
+            limited: false,
+            stalled: false,
+        };
+        let credible = |mi| credible_gradient(Rate::from_mbit(50.0), &mi, &params, 1500.0);
+        assert_eq!(credible(mi(0.05, 0.01, 40)), 0.05);
+        assert_eq!(credible(mi(-0.05, 0.01, 40)), 0.0);
+        assert_eq!(credible(mi(0.009, 0.001, 400)), 0.0, "below the floor");
+        assert_eq!(credible(mi(0.05, 0.03, 40)), 0.0, "within its noise");
+        assert_eq!(
+            credible(mi(0.05, 0.01, 8)),
+            0.0,
+            "a rise of less than two packets"
+        );
+    }
+
+    #[test]
+    fn it_climbs_to_the_peak_of_a_concave_field_from_both_sides() {
+        for seed in 0..5 {
+            for start in [4.0, 400.0] {
+                let path = walk(start, 120, seed, |x| -(x / 40.0).ln().powi(2) * 30.0);
+                let end = path.iter().rev().take(20).map(|(x, _)| x).sum::<f64>() / 20.0;
+                assert!(
+                    (end / 40.0 - 1.0).abs() < 0.15,
+                    "seed {seed} from {start}: {end}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn trajectory_snapshot_up_a_slope_and_back_from_an_edge() {
+        // Utility x^0.9 up to 20 Mbit/s, and a queue beyond.
+        let field = |x: f64| {
+            if x <= 20.0 {
+                x.powf(0.9)
+            } else {
+                x.powf(0.9) - 900.0 * (x - 20.0)
+            }
+        };
+        let path = walk(10.0, 12, 1, field);
+        let text: Vec<_> = path
+            .iter()
+            .map(|(x, reason)| format!("{x:.2} {reason}"))
+            .collect();
+        assert_eq!(
+            text,
+            [
+                "11.02 move-up",
+                "11.57 move-up",
+                "12.73 move-up",
+                "14.63 move-up",
+                "17.56 move-up",
+                "21.95 move-up",
+                "17.56 move-over",
+                "19.09 move-up",
+                "20.04 move-up",
+                "19.09 move-over",
+                "17.23 move-down",
+                "18.13 move-over",
+            ]
+        );
+    }
+
+    #[test]
+    fn trials_are_mirrored_whichever_comes_first() {
+        let params = Params::default();
+        let mut seen = [false; 2];
+        for seed in 0..20 {
+            let core = Vivace::new(
+                Rate::from_mbit(10.0),
+                &params,
+                &mut ChaCha8Rng::seed_from_u64(seed),
+            );
+            let [a, b, c, d] = core.trials();
+            assert_eq!((a, b), (d, c));
+            assert!((a.max(b).mbit() - 10.5).abs() < 1e-9 && (a.min(b).mbit() - 9.5).abs() < 1e-9);
+            seen[usize::from(a > b)] = true;
+        }
+        assert_eq!(seen, [true; 2]);
+    }
+
+    #[test]
+    fn a_linear_drift_decides_nothing() {
+        let (params, mut rng) = (Params::default(), ChaCha8Rng::seed_from_u64(3));
+        for drift in [-5.0, 5.0] {
+            let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
+            let trials = core.trials();
+            let verdict = (0..4).find_map(|i| {
+                core.judge(
+                    i,
+                    Some((trials[i], drift * i as f64)),
+                    WIDE,
+                    &params,
+                    &mut rng,
+                )
+            });
+            assert_eq!(verdict, Some(Reason::ProbeAgain));
+        }
+    }
+
+    #[test]
+    fn steps_keep_their_bounds_and_undecided_probes_theirs() {
+        let steep = walk(10.0, 8, 1, |x| 1e6 * x);
+        for (before, after) in steep.iter().zip(&steep[1..]) {
+            assert!(after.0 / before.0 <= 1.25 + 1e-9, "{before:?} {after:?}");
+        }
+        assert!(
+            (steep[0].0 - 10.5 * 1.05).abs() < 1e-9,
+            "the first step is bounded by 5 %: {steep:?}"
+        );
+        let flat = walk(10.0, 2, 1, |x| 1e-9 * x);
+        assert!(
+            (flat[1].0 / flat[0].0 - 1.01).abs() < 1e-9,
+            "at least 1 %: {flat:?}"
+        );
+
+        let (params, mut rng) = (Params::default(), ChaCha8Rng::seed_from_u64(3));
+        let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
+        for _ in 0..30 {
+            let trials = core.trials();
+            for (i, rate) in trials.into_iter().enumerate() {
+                core.judge(i, Some((rate, 0.0)), WIDE, &params, &mut rng);
+            }
+        }
+        assert!(core.spread <= params.probe_step_max.get());
+    }
+
+    #[test]
+    fn rounds_that_cannot_be_judged_are_repeated() {
+        let (params, mut rng) = (Params::default(), ChaCha8Rng::seed_from_u64(3));
+        let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
+        let trials = core.trials();
+        assert_eq!(core.judge(0, None, WIDE, &params, &mut rng), None);
+        for (i, rate) in trials.into_iter().enumerate().skip(1).take(2) {
+            assert_eq!(
+                core.judge(i, Some((rate, 1.0)), WIDE, &params, &mut rng),
+                None
+            );
+        }
+        assert_eq!(
+            core.judge(3, Some((trials[3], 1.0)), WIDE, &params, &mut rng),
+            Some(Reason::ProbeRepeat)
+        );
+        assert_eq!(core.rate(), Rate::from_mbit(10.0));
+    }
+}

@@ -1,0 +1,458 @@
+//! The agent over portus' own run loop and CCP's messages as bytes: a scripted datapath creates flows, sends reports, and
+//! sees what comes back.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use pk3c_ccp::agent::{Config, FlowFact, FlowFacts, Pk3c};
+use pk3c_ccp::params::Params;
+use pk3c_ccp::program::{self, RawReport};
+use pk3c_ccp::record::{self, Recorder};
+use pk3c_ccp::units::{Micros, Rate};
+use portus::RunBuilder;
+use portus::ipc::{BackendBuilder, Ipc};
+use portus::lang::{Reg, Scope, compile};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const INSTALL: u16 = 2;
+const UPDATE: u16 = 3;
+const CHANGE: u16 = 4;
+
+type Act = Box<dyn FnOnce() + Send>;
+
+/// What the datapath does next.
+enum Step {
+    Create { sid: u32, cwnd: u32 },
+    Report { sid: u32, raw: RawReport },
+    Close { sid: u32 },
+    Do(Act),
+}
+
+/// A message from the agent: (type, socket, field name → value).
+type Told = (u16, u32, BTreeMap<String, u64>);
+
+/// An `Ipc` that plays a script and decodes what it is sent.
+struct Script {
+    steps: Mutex<VecDeque<Step>>,
+    uid: Mutex<u32>,
+    told: Arc<Mutex<Vec<Told>>>,
+    names: BTreeMap<(u8, u32), String>,
+    running: Arc<AtomicBool>,
+}
+
+/// Names of the fields that may be written, by (register type, index) on the wire.
+fn names(scope: &Scope) -> BTreeMap<(u8, u32), String> {
+    let fields = [
+        "plan", "r1", "r2", "r3", "r4", "hold", "mi", "tx", "Rate", "Cwnd",
+    ];
+    let at = |name: &str| match scope.get(name) {
+        Some(Reg::Control(index, ..)) => (0, u32::from(*index)),
+        Some(Reg::Implicit(index, _)) => (2, u32::from(*index)),
+        other => panic!("{name}: {other:?}"),
+    };
+    fields
+        .iter()
+        .map(|name| (at(name), (*name).to_owned()))
+        .collect()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn message(kind: u16, sid: u32, u32s: &[u32], u64s: &[u64], rest: &[u8]) -> Vec<u8> {
+    let body: Vec<u8> = u32s
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .chain(u64s.iter().flat_map(|value| value.to_le_bytes()))
+        .chain(rest.iter().copied())
+        .collect();
+    let mut out = kind.to_le_bytes().to_vec();
+    out.extend((8 + body.len() as u16).to_le_bytes());
+    out.extend(sid.to_le_bytes());
+    out.extend(body);
+    out
+}
+
+impl Ipc for Script {
+    type Addr = ();
+
+    fn name() -> String {
+        "script".to_owned()
+    }
+
+    fn send(&self, bytes: &[u8], (): &()) -> portus::Result<()> {
+        let (kind, sid) = (u16::from_le_bytes([bytes[0], bytes[1]]), u32_at(bytes, 4));
+        let entries = match kind {
+            INSTALL => {
+                *self.uid.lock().unwrap() = u32_at(bytes, 8);
+                return Ok(());
+            }
+            UPDATE => 12,
+            CHANGE => 16,
+            other => panic!("unexpected message {other}"),
+        };
+        let fields = bytes[entries..].chunks_exact(13).map(|entry| {
+            let value = u64::from_le_bytes(entry[5..].try_into().unwrap());
+            (self.names[&(entry[0], u32_at(entry, 1))].clone(), value)
+        });
+        self.told
+            .lock()
+            .unwrap()
+            .push((kind, sid, fields.collect()));
+        Ok(())
+    }
+
+    fn recv(&self, buffer: &mut [u8]) -> portus::Result<(usize, ())> {
+        let step = self.steps.lock().unwrap().pop_front();
+        let uid = *self.uid.lock().unwrap();
+        let bytes = match step {
+            Some(Step::Create { sid, cwnd }) => {
+                message(0, sid, &[cwnd, 1000, 7, 1234, 9, 80], &[], &[0; 64])
+            }
+            Some(Step::Report { sid, raw }) => message(1, sid, &[uid, 16], &raw.fields(), &[]),
+            Some(Step::Close { sid }) => message(1, sid, &[uid, 0], &[], &[]),
+            Some(Step::Do(act)) => {
+                act();
+                return Ok((0, ()));
+            }
+            None => {
+                self.running.store(false, Ordering::SeqCst);
+                return Ok((0, ()));
+            }
+        };
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok((bytes.len(), ()))
+    }
+
+    fn close(&mut self) -> portus::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs a script to its end and returns what the datapath was told.
+fn play(agent: &Pk3c, steps: Vec<Step>) -> Vec<Told> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let running = Arc::new(AtomicBool::new(true));
+    let (_, scope) = compile(program::text().as_bytes(), &[]).unwrap();
+    let script = Script {
+        steps: Mutex::new(steps.into()),
+        uid: Mutex::new(0),
+        told: told.clone(),
+        names: names(&scope),
+        running: running.clone(),
+    };
+    RunBuilder::new(BackendBuilder { sock: script })
+        .default_alg(agent.clone())
+        .with_stop_handle(running)
+        .run()
+        .unwrap();
+    let told = told.lock().unwrap();
+    told.clone()
+}
+
+/// A report of 20 packets sent within 20 ms, RTT 40 ms.
+fn report(plan: u64, slot: u64, at_us: u64) -> RawReport {
+    let times: Vec<u64> = (0..20).map(|i| i * 1000).collect();
+    let rtt = 40_000;
+    RawReport {
+        tag: plan * 32 + slot,
+        sdur: 20_000,
+        dlv: 20,
+        lost: 0,
+        n: 20,
+        st: times.iter().sum(),
+        sr: 20 * rtt,
+        srt: times.iter().sum::<u64>() * rtt,
+        stt: times.iter().map(|t| t * t).sum(),
+        srr: 20 * rtt * rtt,
+        rmin: rtt,
+        rmax: rtt,
+        srl: 0,
+        a0: at_us,
+        a1: at_us + 19_000,
+        nl: 0,
+    }
+}
+
+struct Facts(FlowFact);
+
+impl FlowFacts for Facts {
+    fn lookup(&self, sock_id: u32) -> Option<FlowFact> {
+        (sock_id == 5).then_some(self.0)
+    }
+}
+
+fn fact(age_s: u64) -> FlowFact {
+    FlowFact {
+        local: SocketAddr::from(([10, 0, 0, 1], 4000)),
+        remote: SocketAddr::from(([10, 0, 0, 2], 443)),
+        age: Duration::from_secs(age_s),
+        driven: Duration::from_secs(age_s * 3 / 4),
+        fallback_episodes: 2,
+        bytes_acked: 30_000_000,
+        srtt: Some(Micros::new(40_000)),
+        pacing_rate: Some(3_000_000),
+    }
+}
+
+#[test]
+fn a_new_flow_starts_with_the_first_rate_and_plans_after_the_first_rtt() {
+    let agent = Pk3c::new(Config::default());
+    let told = play(
+        &agent,
+        vec![
+            Step::Create {
+                sid: 5,
+                cwnd: 10_000,
+            },
+            Step::Report {
+                sid: 5,
+                raw: RawReport {
+                    n: 1,
+                    dlv: 2,
+                    sr: 40_000,
+                    rmin: 40_000,
+                    ..report(0, 9, 50_000)
+                },
+            },
+            Step::Report {
+                sid: 5,
+                raw: report(0, 9, 60_000),
+            },
+            Step::Close { sid: 5 },
+            Step::Report {
+                sid: 5,
+                raw: report(1, 1, 70_000),
+            },
+        ],
+    );
+    let [(CHANGE, 5, start), (UPDATE, 5, plan), (UPDATE, 5, window)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(
+        (start["Rate"], start["Cwnd"], start["mi"]),
+        (393_216, 10_000, 200)
+    );
+    assert!(!start.contains_key("tx"), "no plan before the first RTT");
+    assert_eq!(
+        (plan["plan"], plan["tx"], plan["mi"]),
+        (1, 0, 16_000),
+        "eight packets: {plan:?}"
+    );
+    let rates = ["r1", "r2", "r3", "r4", "hold", "Rate"].map(|name| plan[name]);
+    assert_eq!(rates, [500_000; 6], "two initial windows per RTT");
+    // A report of the time before the plan decides nothing, but its deliveries open the window.
+    assert_eq!(window.keys().collect::<Vec<_>>(), ["Cwnd"]);
+}
+
+#[test]
+fn a_running_flow_resumes_at_its_rate() {
+    let facts: Arc<dyn FlowFacts> = Arc::new(Facts(fact(9)));
+    let agent = Pk3c::new(Config {
+        facts: Some(facts),
+        ..Config::default()
+    });
+    let told = play(
+        &agent,
+        vec![
+            Step::Create {
+                sid: 5,
+                cwnd: 100_000,
+            },
+            Step::Create {
+                sid: 6,
+                cwnd: 100_000,
+            },
+        ],
+    );
+    let [(CHANGE, 5, resumed), (CHANGE, 6, fresh)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    // 100 kB per 40 ms.
+    assert_eq!(
+        (resumed["hold"], resumed["plan"], resumed["tx"]),
+        (2_500_000, 1, 0)
+    );
+    assert!(
+        [2_375_000, 2_625_000].contains(&resumed["r1"]),
+        "a trial 5 % off: {resumed:?}"
+    );
+    assert_eq!(fresh["Rate"], 393_216, "a flow without facts starts afresh");
+}
+
+#[test]
+fn a_flow_that_comes_back_from_the_fallback_keeps_what_it_knew() {
+    let facts: Arc<dyn FlowFacts> = Arc::new(Facts(fact(9)));
+    let path = std::env::temp_dir().join(format!("pk3c-agent-test-{}", std::process::id()));
+    let params = Params::default();
+    let recorder = Arc::new(Recorder::create(&path, 1 << 20, &params).unwrap());
+    let agent = Pk3c::new(Config {
+        facts: Some(facts),
+        recorder: Some(recorder),
+        params,
+        ..Config::default()
+    });
+    let mut steps = vec![Step::Create {
+        sid: 5,
+        cwnd: 100_000,
+    }];
+    steps.extend((0..5).map(|slot| Step::Report {
+        sid: 5,
+        raw: report(1, slot, 100_000 * (slot + 1)),
+    }));
+    // The fallback has cut the window to a tenth.
+    steps.extend([
+        Step::Create {
+            sid: 5,
+            cwnd: 10_000,
+        },
+        Step::Close { sid: 5 },
+    ]);
+    let told = play(&agent, steps);
+    let (CHANGE, 5, again) = &told[told.len() - 1] else {
+        panic!("{told:?}")
+    };
+    assert!(
+        again["hold"] >= 1_200_000,
+        "half of its own rate, not a tenth: {again:?}"
+    );
+    assert!(
+        again["plan"] > 1,
+        "plans are not numbered again, so that old reports stay old"
+    );
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("\"line\":\"readopt\"") && text.contains("\"line\":\"end\""),
+        "{text}"
+    );
+    assert_eq!(
+        record::replay(text.as_bytes()).unwrap(),
+        7,
+        "every decision is repeated"
+    );
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn parameters_change_while_flows_run() {
+    let agent = Pk3c::new(Config::default());
+    let control = agent.clone();
+    let slower = Params {
+        max_rate: Rate::from_bytes_per_sec(400e3),
+        ..Params::default()
+    };
+    let told = play(
+        &agent,
+        vec![
+            Step::Create {
+                sid: 5,
+                cwnd: 10_000,
+            },
+            Step::Do(Box::new(move || control.set_params(slower))),
+            Step::Report {
+                sid: 5,
+                raw: report(0, 9, 50_000),
+            },
+        ],
+    );
+    let (UPDATE, 5, plan) = &told[1] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(plan["r1"], 400_000);
+}
+
+/// A log that can be read back.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn flows_log_one_line_at_the_start_and_one_at_the_end() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_writer(move || writer.clone())
+        .with_max_level(tracing::Level::DEBUG)
+        .finish();
+    let facts: Arc<dyn FlowFacts> = Arc::new(Facts(fact(8)));
+    let agent = Pk3c::new(Config {
+        facts: Some(facts),
+        ..Config::default()
+    });
+    tracing::subscriber::with_default(subscriber, || {
+        play(
+            &agent,
+            vec![
+                Step::Create {
+                    sid: 5,
+                    cwnd: 100_000,
+                },
+                Step::Report {
+                    sid: 5,
+                    raw: RawReport {
+                        lost: 5,
+                        ..report(1, 1, 50_000)
+                    },
+                },
+                Step::Close { sid: 5 },
+            ],
+        )
+    });
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let of = |target: &str| -> Vec<serde_json::Value> {
+        let parsed = text
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        parsed
+            .filter(|line| line["target"] == target)
+            .map(|line| line["fields"].clone())
+            .collect()
+    };
+    let flow = of("flow");
+    assert_eq!(flow.len(), 2, "{text}");
+    assert_eq!(flow[0]["message"], "flow start");
+    assert_eq!(flow[0]["local"], "10.0.0.1:4000");
+    assert_eq!(flow[0]["remote"], "10.0.0.2:443");
+    let end = &flow[1];
+    assert_eq!(end["message"], "flow end");
+    assert_eq!(end["agent_driven"], 0.75);
+    assert_eq!(
+        (
+            &end["reports"],
+            &end["fallback_episodes"],
+            &end["duration_s"]
+        ),
+        (&1.into(), &2.into(), &8.0.into())
+    );
+    assert_eq!(
+        (&end["goodput_mbit"], &end["loss"]),
+        (&30.0.into(), &0.2.into())
+    );
+    assert_eq!(
+        (&end["rtt_min_ms"], &end["rtt_mean_ms"]),
+        (&40.0.into(), &40.0.into())
+    );
+    assert_eq!(end["bytes_acked"], 30_000_000);
+    let decisions = of("decision");
+    assert_eq!(decisions.len(), 1);
+    assert_eq!(
+        end["decisions"],
+        format!("{}=1", decisions[0]["reason"].as_str().unwrap())
+    );
+    assert!(decisions[0]["rate_mbit"].is_f64() && decisions[0]["phase"] == "vivace");
+}

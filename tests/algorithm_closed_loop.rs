@@ -1,0 +1,137 @@
+//! Closed loops: the real program and controller over a model path. Each test states what must hold on every seed, and
+//! prints the figures.
+//!
+//! `cargo test --test algorithm_closed_loop -- --nocapture` shows the table.
+
+mod support;
+
+use support::{Outcome, Path};
+
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+fn rows(name: &str, path: &Path, mut check: impl FnMut(&Outcome)) {
+    for seed in SEEDS {
+        let out = path.run(seed);
+        let end = path.seconds;
+        println!(
+            "{name:24} seed {seed}: share {:.3} second half {:.3} rtt mean {:.1} p95 {:.1} ms loss {:.2}% jain {:.3} timeouts {}",
+            out.share(0.0, end),
+            out.share(end / 2.0, end),
+            out.rtt_quantile(0.5),
+            out.rtt_quantile(0.95),
+            100.0 * out.loss(),
+            out.jain(end / 2.0, end),
+            out.timeouts,
+        );
+        assert_eq!(out.aborted, 0, "the program must never abort");
+        check(&out);
+    }
+}
+
+#[test]
+fn clean_path_is_filled_with_a_short_queue() {
+    rows("clean 50M 40ms", &Path::new(50.0, 40.0), |out| {
+        assert!(out.share(0.0, 20.0) >= 0.93);
+        assert!(out.rtt_quantile(0.95) <= 60.0);
+    });
+}
+
+#[test]
+fn one_percent_loss_costs_little() {
+    rows(
+        "1% loss 50M 40ms",
+        &Path {
+            loss: 0.01,
+            ..Path::new(50.0, 40.0)
+        },
+        |out| {
+            assert!(out.share(0.0, 20.0) >= 0.90);
+        },
+    );
+}
+
+#[test]
+fn five_percent_loss_costs_little() {
+    rows(
+        "5% loss 50M 40ms",
+        &Path {
+            loss: 0.05,
+            ..Path::new(50.0, 40.0)
+        },
+        |out| {
+            assert!(out.share(0.0, 20.0) >= 0.85);
+        },
+    );
+}
+
+#[test]
+fn ten_packets_of_buffer_are_enough() {
+    rows(
+        "10 packets 50M 40ms",
+        &Path {
+            buffer_pkts: 10.0,
+            ..Path::new(50.0, 40.0)
+        },
+        |out| {
+            assert!(out.share(0.0, 20.0) >= 0.85);
+        },
+    );
+}
+
+#[test]
+fn a_slow_path_is_filled() {
+    rows(
+        "0.5M 80ms",
+        &Path {
+            buffer_pkts: 20.0,
+            ..Path::new(0.5, 80.0)
+        },
+        |out| {
+            assert!(out.share(0.0, 20.0) >= 0.85);
+        },
+    );
+}
+
+#[test]
+fn four_flows_share_fairly() {
+    let path = Path {
+        starts_s: vec![0.0, 0.1, 0.2, 0.3],
+        ..Path::new(50.0, 40.0)
+    };
+    rows("4 flows 50M 40ms", &path, |out| {
+        assert!(out.jain(10.0, 20.0) >= 0.95);
+        assert!(out.share(0.0, 20.0) >= 0.88);
+    });
+}
+
+#[test]
+fn a_fast_short_path_is_filled() {
+    rows(
+        "1G 1ms",
+        &Path {
+            seconds: 5.0,
+            ..Path::new(1000.0, 1.0)
+        },
+        |out| {
+            assert!(out.share(0.0, 5.0) >= 0.90);
+        },
+    );
+}
+
+#[test]
+fn a_late_joiner_gets_its_share() {
+    let path = Path {
+        starts_s: vec![0.0, 10.0],
+        seconds: 30.0,
+        ..Path::new(50.0, 40.0)
+    };
+    rows("joiner at 10 s", &path, |out| {
+        let late: f64 = out.delivered[1][200..300].iter().sum();
+        let early: f64 = out.delivered[0][200..300].iter().sum();
+        assert!(
+            late / (late + early) >= 0.35,
+            "{:.3}",
+            late / (late + early)
+        );
+    });
+}

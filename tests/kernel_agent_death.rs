@@ -1,0 +1,191 @@
+//! An agent that dies, hangs, comes back or is stopped while connections run: they go on, under the
+//! datapath's fallback, at what plain Cubic reaches on the same path, and without a pause.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use common::agent::Agent;
+use common::load::{Demand, Load, Outcome};
+use common::machine::KernelTest;
+use common::{NAME, eventually, path};
+use pathlab::scenario::PathSpec;
+
+/// Time for the fast start before anything happens to the agent.
+const WARM_UP: Duration = Duration::from_secs(4);
+/// How long each situation lasts.
+const PHASE: Duration = Duration::from_secs(5);
+/// From an event until its effect is measured.
+const SETTLE: Duration = Duration::from_secs(1);
+/// No connection may be without progress for longer.
+const LONGEST_STALL: Duration = Duration::from_secs(2);
+/// Share of plain Cubic's goodput that the fallback must reach.
+const FALLBACK_SHARE: f64 = 0.8;
+const READOPTION: Duration = Duration::from_secs(1);
+
+/// A path, and the connections over it.
+struct Situation {
+    spec: PathSpec,
+    connections: usize,
+    cubic_mbps: &'static OnceLock<f64>,
+}
+
+fn clean() -> Situation {
+    static CUBIC_MBPS: OnceLock<f64> = OnceLock::new();
+    Situation {
+        spec: path::spec(50, 40, 0.0),
+        connections: 1,
+        cubic_mbps: &CUBIC_MBPS,
+    }
+}
+
+/// Cubic reaches 2 Mbit/s here, give or take: only the sum of several connections is stable.
+fn lossy() -> Situation {
+    static CUBIC_MBPS: OnceLock<f64> = OnceLock::new();
+    Situation {
+        spec: path::spec(50, 40, 0.02),
+        connections: 8,
+        cubic_mbps: &CUBIC_MBPS,
+    }
+}
+
+fn wait_until(time: Instant) {
+    std::thread::sleep(time.saturating_duration_since(Instant::now()));
+}
+
+impl Situation {
+    /// What plain Cubic reaches behind its own start, in Mbit/s.
+    fn cubic_mbps(&self) -> f64 {
+        *self.cubic_mbps.get_or_init(|| {
+            let path = path::open(&self.spec);
+            let load = Load::over(&path, "cubic", self.connections, Demand::Greedy);
+            wait_until(load.start() + WARM_UP + PHASE);
+            let outcome = load.finish();
+            outcome.assert_intact();
+            path::close(path);
+            outcome.goodput_mbps(WARM_UP, WARM_UP + PHASE)
+        })
+    }
+}
+
+/// Fails unless the phase that began at `from` after the start was as good as Cubic.
+fn assert_as_good_as_cubic(outcome: &Outcome, from: Duration, cubic_mbps: f64, situation: &str) {
+    let reached = outcome.goodput_mbps(from + SETTLE, from + PHASE);
+    println!("{situation}: {reached:.2} Mbit/s, plain cubic {cubic_mbps:.2} Mbit/s");
+    assert!(
+        reached >= FALLBACK_SHARE * cubic_mbps,
+        "{situation}: {reached:.2} Mbit/s is less than {FALLBACK_SHARE} of cubic's {cubic_mbps:.2} Mbit/s"
+    );
+}
+
+fn assert_no_stall(outcome: &Outcome, until: Duration) {
+    let stall = outcome.longest_stall(until);
+    assert!(stall < LONGEST_STALL, "no progress for {stall:?}");
+}
+
+/// Killed at the end of the warm-up, restarted a phase later.
+fn killed_and_restarted(name: &str, situation: &Situation) {
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let cubic = situation.cubic_mbps();
+    let path = path::open(&situation.spec);
+    let agent = Agent::start(&[]);
+    let load = Load::over(&path, NAME, situation.connections, Demand::Greedy);
+    let ports = load.ports().to_vec();
+
+    wait_until(load.start() + WARM_UP);
+    let killed = load.start().elapsed();
+    agent.kill9();
+    wait_until(load.start() + killed + PHASE);
+
+    let restarted = Instant::now();
+    let agent = Agent::start(&[]);
+    eventually(READOPTION, || {
+        ports.iter().all(|&port| agent.flow_start(port).is_some())
+    });
+    for port in ports {
+        let Some(adopted) = agent.flow_start(port) else {
+            panic!(
+                "the flow from port {port} was not adopted:\n{}",
+                agent.log_text()
+            );
+        };
+        let after = adopted - restarted;
+        println!("adopted {after:?} after the restart");
+        assert!(
+            after <= READOPTION,
+            "adopted only {after:?} after the restart"
+        );
+    }
+
+    wait_until(load.start() + killed + PHASE + PHASE);
+    let until = load.start().elapsed();
+    let outcome = load.finish();
+    outcome.assert_intact();
+    assert_no_stall(&outcome, until);
+    assert_as_good_as_cubic(&outcome, killed, cubic, "agent killed");
+    agent.stop();
+    path::close(path);
+    test.end();
+}
+
+/// Frozen at the end of the warm-up, thawed a phase later, then stopped cleanly while the
+/// connection goes on.
+fn frozen_and_stopped(name: &str, situation: &Situation) {
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let cubic = situation.cubic_mbps();
+    let path = path::open(&situation.spec);
+    let agent = Agent::start(&[]);
+    let load = Load::over(&path, NAME, situation.connections, Demand::Greedy);
+
+    wait_until(load.start() + WARM_UP);
+    let frozen = load.start().elapsed();
+    agent.freeze();
+    wait_until(load.start() + frozen + PHASE);
+    agent.thaw();
+    wait_until(load.start() + frozen + PHASE + SETTLE + SETTLE);
+    let stopped = load.start().elapsed();
+    agent.stop();
+    wait_until(load.start() + stopped + PHASE);
+
+    let until = load.start().elapsed();
+    let outcome = load.finish();
+    outcome.assert_intact();
+    assert_no_stall(&outcome, until);
+    assert_as_good_as_cubic(&outcome, frozen, cubic, "agent frozen");
+    assert_as_good_as_cubic(&outcome, stopped, cubic, "agent stopped");
+    path::close(path);
+    test.end();
+}
+
+#[test]
+fn kernel_agent_killed_and_restarted_on_a_clean_path() {
+    killed_and_restarted(
+        "kernel_agent_killed_and_restarted_on_a_clean_path",
+        &clean(),
+    );
+}
+
+#[test]
+fn kernel_agent_killed_and_restarted_on_a_lossy_path() {
+    killed_and_restarted(
+        "kernel_agent_killed_and_restarted_on_a_lossy_path",
+        &lossy(),
+    );
+}
+
+#[test]
+fn kernel_agent_frozen_and_stopped_on_a_clean_path() {
+    frozen_and_stopped("kernel_agent_frozen_and_stopped_on_a_clean_path", &clean());
+}
+
+#[test]
+fn kernel_agent_frozen_and_stopped_on_a_lossy_path() {
+    frozen_and_stopped("kernel_agent_frozen_and_stopped_on_a_lossy_path", &lossy());
+}
