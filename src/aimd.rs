@@ -56,6 +56,12 @@ impl Aimd {
         srtt.max(rate.time_for(INTERVAL_PKTS * pkt_bytes))
     }
 
+    /// The slowest rate that makes sense: with fewer packets per RTT, every loss waits for a timeout.
+    #[must_use]
+    pub fn floor(srtt: Micros, pkt_bytes: f64) -> Rate {
+        Rate::from_bytes_in(FLOOR_PKTS * pkt_bytes, srtt.max(Micros::from_millis(1)))
+    }
+
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
         let &View {
@@ -72,7 +78,7 @@ impl Aimd {
         let tolerated = (est.rtt_min() * QUEUE_RTTS)
             .max(rate.time_for(QUEUE_PKTS * pkt_bytes))
             .max(QUEUE_MIN);
-        let floor = Rate::from_bytes_in(FLOOR_PKTS * pkt_bytes, srtt.max(Micros::from_millis(1)));
+        let floor = Self::floor(srtt, pkt_bytes);
         if lossy || queue > tolerated {
             if est.now() < self.patient_until {
                 return (rate, Reason::Wait);

@@ -219,7 +219,8 @@ impl Controller {
     }
 
     fn on_timeout(&mut self) -> Decision {
-        self.rate = self.bounded(self.rate * 0.5);
+        let floor = Aimd::floor(self.est.srtt(), self.est.pkt_bytes(self.mss_bytes));
+        self.rate = self.bounded((self.rate * 0.5).max(self.rate.min(floor)));
         let command = self.climb(self.est.now());
         self.decide(Reason::Timeout, Some(command))
     }

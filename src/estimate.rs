@@ -219,7 +219,9 @@ impl Estimator {
         self.delivered_pkts += mi.delivered_pkts;
         if let Some(rtt) = mi.rtt {
             self.shortest_neg.push(self.now, -(rtt.min.us() as f64));
-            self.longest.push(self.now, rtt.max.us() as f64);
+            if mi.samples >= SLOPE_MIN_SAMPLES {
+                self.longest.push(self.now, fitted_max_us(&rtt, mi.sent_for));
+            }
             self.srtt = Some(self.srtt.map_or(rtt.mean, |old| (old + rtt.mean) * 0.5));
         }
         if mi.samples >= 1.0 {
@@ -239,8 +241,12 @@ impl Estimator {
                     (self.wire_factor + (factor - self.wire_factor) / 8.0).clamp(1.0, 1.1);
             }
         }
-        if self.class(&mi) != LossClass::Congestive {
-            self.floor_lost_pkts += mi.lost_pkts;
+        let class = self.class(&mi);
+        if class != LossClass::Congestive {
+            // A queue that was full from the start looks like no queue: what is learnt then stays small, or a flow
+            // that came last would take the others' congestion for its path's nature.
+            let unknown_cap = if class == LossClass::Unknown { FLOOR_UNKNOWN * mi.pkts() } else { f64::MAX };
+            self.floor_lost_pkts += mi.lost_pkts.min(unknown_cap);
             self.floor_pkts += mi.pkts();
             if self.floor_pkts > FLOOR_MEMORY_PKTS {
                 let keep = 0.9 * FLOOR_MEMORY_PKTS / self.floor_pkts;
@@ -396,6 +402,13 @@ impl Estimator {
         };
         (mi.loss() - floor - noise).max(0.0)
     }
+}
+
+/// The RTT at the end of the interval's regression line, or its mean if that is more. The largest sample would not do:
+/// a single delayed ACK adds 40 ms, and beside that any queue looks empty.
+fn fitted_max_us(rtt: &RttStats, sent_for: Micros) -> f64 {
+    let rise_us = rtt.slope.max(0.0) * sent_for.us() as f64 / 2.0;
+    (rtt.mean.us() as f64 + rise_us).min(rtt.max.us() as f64)
 }
 
 /// Least-squares regression of RTT on send time, from the sums.

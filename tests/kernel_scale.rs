@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use common::agent::Agent;
 use common::load::{Demand, Load};
 use common::machine::KernelTest;
-use common::{NAME, path};
+use common::{NAME, eventually, path};
 
 const CONNECTIONS: usize = 1000;
 const WARM_UP: Duration = Duration::from_secs(3);
 /// Long enough for CPU time that is counted in 10 ms.
 const MEASURED: Duration = Duration::from_secs(6);
+/// From the last byte until the agent has logged the end of every flow.
+const END: Duration = Duration::from_secs(5);
 /// Share of one core.
 const CPU_LIMIT: f64 = 0.25;
 /// A flow's agent must have driven it for at least this share of its life.
@@ -38,6 +40,8 @@ fn kernel_a_thousand_connections_cost_a_quarter_of_a_core() {
     let until = load.start().elapsed();
     let ports = load.ports().to_vec();
     let outcome = load.finish();
+    // The path must carry the last FINs, or the connections have no end yet.
+    eventually(END, || agent.flow_ends() >= CONNECTIONS);
     path::close(path);
     let ends = Agent::driven_shares(&agent.stop());
 

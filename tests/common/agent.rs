@@ -200,6 +200,14 @@ impl Agent {
         Some(start.at)
     }
 
+    /// Number of flows whose end the agent has logged.
+    pub(crate) fn flow_ends(&self) -> usize {
+        self.log()
+            .iter()
+            .filter(|line| line.text.contains("\"flow end\""))
+            .count()
+    }
+
     /// Of every flow whose start and end are in a log: the share of its life that the agent drove
     /// it, by the flow's local port.
     pub(crate) fn driven_shares(log: &[LogLine]) -> HashMap<u16, f64> {

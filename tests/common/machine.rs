@@ -129,11 +129,7 @@ impl KernelState {
                 .iter()
                 .map(|(name, value)| format!("{name} = {value}")),
         );
-        facts.extend(
-            inhabited_namespaces()
-                .iter()
-                .map(|inode| format!("network namespace {inode}")),
-        );
+        facts.append(&mut our_processes());
         let files = [
             names_in("/run/netns"),
             names_in("/sys/class/net"),

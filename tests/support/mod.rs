@@ -33,6 +33,8 @@ pub(crate) struct Path {
     /// Packets per ACK.
     pub(crate) ack_every: usize,
     pub(crate) starts_s: Vec<f64>,
+    /// The flow whose reports and decisions are kept.
+    pub(crate) traced: usize,
     pub(crate) seconds: f64,
     pub(crate) params: Params,
 }
@@ -47,6 +49,7 @@ impl Path {
             loss: 0.0,
             ack_every: 2,
             starts_s: vec![0.0],
+            traced: 0,
             seconds: 20.0,
             params: Params::default(),
         }
@@ -68,7 +71,7 @@ pub(crate) struct Outcome {
     pub(crate) aborted: u64,
     pub(crate) timeouts: u64,
     path: Path,
-    /// Every report and decision of the first flow.
+    /// Every report and decision of the traced flow.
     pub(crate) trace: Vec<(RawReport, Decision)>,
 }
 
@@ -352,7 +355,7 @@ impl World {
             let raw = RawReport::from_fields(fields);
             let decision = flow.controller.on_report(&raw);
             apply(&mut flow.machine, decision.command);
-            if index == 0 {
+            if index == self.path.traced {
                 self.out.trace.push((raw, decision));
             }
         }

@@ -221,6 +221,9 @@ impl Datapath {
                 path: config.pin_dir.clone(),
             });
         }
+        if !kernel.has_cubic {
+            warn!("this kernel has no Cubic for BPF to call: Reno is the fallback");
+        }
         let registered = kernel::available()?.contains(&config.name);
         let pinned = config.pin("link").exists() || config.pin("ops").exists();
         let origin = match (registered, pinned) {
@@ -421,6 +424,7 @@ fn open_object(config: &Config, kernel: Kernel) -> Result<OpenObject, Error> {
                     silence_us: config.silence.as_micros() as u32,
                     create_retry_us: 100_000,
                     min_cwnd: config.min_cwnd,
+                    have_cubic: kernel.has_cubic,
                     min_rate: config.min_rate,
                     max_rate: config.max_rate,
                 };

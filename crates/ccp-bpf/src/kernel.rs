@@ -1,9 +1,19 @@
 //! What the running kernel offers, read from its type information (BTF).
 
 use crate::error::Error;
-use libbpf_rs::btf::types::{FuncProto, MemberAttr, Ptr, Struct};
+use libbpf_rs::btf::types::{Func, FuncProto, MemberAttr, Ptr, Struct};
 use libbpf_rs::btf::{Btf, BtfType, ReferencesType};
 use std::fs;
+
+/// What the fallback calls.
+const CUBIC: [&str; 6] = [
+    "cubictcp_init",
+    "cubictcp_recalc_ssthresh",
+    "cubictcp_cong_avoid",
+    "cubictcp_state",
+    "cubictcp_cwnd_event",
+    "cubictcp_acked",
+];
 
 /// Index of the word of `icsk_ca_priv` that holds the flow's slot + 1.
 const SLOT_WORD: u32 = 12;
@@ -21,6 +31,8 @@ pub(crate) struct Kernel {
     pub(crate) slot_offset: i16,
     /// A struct_ops can be registered through a link (6.4).
     pub(crate) has_links: bool,
+    /// BPF programs can call Cubic.
+    pub(crate) has_cubic: bool,
 }
 
 impl Kernel {
@@ -75,12 +87,14 @@ impl Kernel {
         let has_links = btf
             .type_by_name::<Struct<'_>>("bpf_struct_ops_link")
             .is_some();
+        let has_cubic = CUBIC.iter().all(|name| btf.type_by_name::<Func<'_>>(name).is_some());
         Ok(Self {
             ops_btf_id,
             cong_control: cong_control as u32,
             two_arguments,
             slot_offset,
             has_links,
+            has_cubic,
         })
     }
 }

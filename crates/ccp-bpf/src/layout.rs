@@ -201,6 +201,7 @@ pub(crate) struct LoadConfig {
     pub(crate) silence_us: u32,
     pub(crate) create_retry_us: u32,
     pub(crate) min_cwnd: u32,
+    pub(crate) have_cubic: bool,
     pub(crate) min_rate: u64,
     pub(crate) max_rate: u64,
 }
@@ -211,6 +212,7 @@ impl LoadConfig {
         bytes[0..4].copy_from_slice(&self.silence_us.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.create_retry_us.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.min_cwnd.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&u32::from(self.have_cubic).to_ne_bytes());
         bytes[16..24].copy_from_slice(&self.min_rate.to_ne_bytes());
         bytes[24..32].copy_from_slice(&self.max_rate.to_ne_bytes());
         bytes

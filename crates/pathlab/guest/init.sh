@@ -124,7 +124,11 @@ must tc -n c qdisc add dev c0 root fq
 
 if [ -n "$AGENT" ]; then
 	agent_start
-	agent_wait_registered || { send agent.log; fail "the agent did not register $CC within 30 s"; }
+	agent_wait_registered || {
+		send agent.log
+		agent_lives || fail "the agent ended before it registered $CC"
+		fail "the agent did not register $CC within 30 s"
+	}
 fi
 grep -qw "$CC" /proc/sys/net/ipv4/tcp_available_congestion_control || fail "this kernel has no congestion control $CC"
 

@@ -137,7 +137,7 @@ struct ccp_config {
 	__u32 silence_us; /* the agent counts as gone after this */
 	__u32 create_retry_us;
 	__u32 min_cwnd; /* packets */
-	__u32 reserved;
+	__u32 have_cubic; /* Cubic's functions can be called, else Reno's are */
 	__u64 min_rate; /* bytes/s */
 	__u64 max_rate; /* bytes/s */
 };

@@ -62,9 +62,9 @@ const MAX_FLOWS: u32 = 128;
 const MODULES: [&str; 4] = ["veth", "sch_netem", "sch_fq", "tcp_bbr"];
 
 /// The applets of busybox that the guest's script uses.
-const APPLETS: [&str; 14] = [
-    "cat", "echo", "grep", "insmod", "kill", "mount", "poweroff", "sh", "sleep", "sysctl",
-    "timeout", "uname", "wc", "stty",
+const APPLETS: [&str; 16] = [
+    "cat", "echo", "grep", "insmod", "kill", "mount", "mv", "poweroff", "sh", "sleep", "stty",
+    "sysctl", "timeout", "tr", "uname", "wc",
 ];
 
 /// How guests are made.
