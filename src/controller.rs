@@ -157,24 +157,27 @@ impl Controller {
     }
 
     /// Goes on with a flow that the datapath drove by itself for a while: from the given rate, or from half of its own
-    /// last one if that is more, and with all that was learnt of the path. Without a rate and RTT it starts afresh.
+    /// last one if that is more, and with all that was learnt of the path. A flow of which no RTT is known starts afresh.
     pub fn readopt(&mut self, cwnd: Bytes, resume: Option<(Rate, Micros)>) -> Decision {
         self.init_cwnd = sane_window(cwnd.get() as f64, self.mss_bytes);
-        let Some((rate, srtt)) = resume else {
-            self.rate = self.params.start_rate;
+        if let Some((_, srtt)) = resume {
+            self.est.assume_rtt(srtt);
+        }
+        if !self.est.has_rtt() {
             self.phase = Phase::Startup(Startup::default());
-            let command = self.run([self.rate; 4], FIRST_REPORT);
-            return self.decide(Reason::Start, Some(command));
-        };
-        self.est.assume_rtt(srtt);
-        self.rate = self.bounded(rate.max(self.rate * 0.5));
+            self.rate = self.bounded(self.params.start_rate);
+            return self.decide_startup(Reason::Start);
+        }
+        let now = resume.map_or(Rate::ZERO, |(rate, _)| rate);
+        self.rate = self.bounded(now.max(self.rate * 0.5));
         let command = self.settle();
         self.decide(Reason::Resume, Some(command))
     }
 
-    /// Replaces the parameters of a running flow. Windows of the estimators keep their length.
+    /// Replaces the parameters of a running flow. What is remembered keeps the time windows it began with.
     pub fn set_params(&mut self, params: Arc<Params>) {
         self.params = params;
+        self.est.set_loss_floor_max(self.params.loss_floor_max);
         self.rate = self.rate.within(self.params.min_rate, self.params.max_rate);
     }
 
@@ -516,4 +519,160 @@ impl Controller {
 fn sane_window(bytes: f64, mss_bytes: f64) -> Bytes {
     let largest = f64::from(u32::MAX);
     Bytes::from_f64(bytes.max(MIN_WINDOW_PKTS * mss_bytes).min(largest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::tests::report;
+
+    const MSS: u64 = 1000;
+
+    fn new(resume: Option<(Rate, Micros)>, cwnd: u64) -> (Controller, Decision) {
+        let start = FlowStart {
+            mss: Bytes::new(MSS),
+            init_cwnd: Bytes::new(cwnd),
+            resume,
+        };
+        Controller::new(Arc::new(Params::default()), 1, start)
+    }
+
+    /// A path of 40 ms and a capacity of `bytes_per_sec` with a deep buffer, as seen by one slot of `plan` sent at
+    /// `rate`: the report, and the queue (us) it leaves.
+    fn slot(
+        tag: u64,
+        at: u64,
+        plan: &Plan,
+        rate: Rate,
+        bytes_per_sec: f64,
+        queue: &mut f64,
+    ) -> RawReport {
+        let gap = MSS as f64 / rate.bytes_per_sec() * 1e6;
+        let count = (plan.length.us() as f64 / gap).max(4.0) as u64;
+        let growth = rate.bytes_per_sec() / bytes_per_sec - 1.0;
+        let acks: Vec<_> = (0..count)
+            .map(|i| {
+                let t = i as f64 * gap;
+                (t as u64, 40_000 + (*queue + growth * t).max(0.0) as u64, 0)
+            })
+            .collect();
+        let sdur = (count as f64 * gap) as u64;
+        *queue = (*queue + growth * sdur as f64).max(0.0);
+        report(tag, at, &acks, sdur)
+    }
+
+    #[test]
+    fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
+        let (mut controller, first) = new(None, 10 * MSS);
+        let mut lines = vec![format!("{} {} {}", first.phase, first.reason, first.rate)];
+        let (mut now, mut queue) = (100_000, 0.0);
+        controller.on_report(&report(9, now, &[(0, 40_000, 0)], 1000));
+        let mut plan = controller.plan;
+        let mut index = 0;
+        while lines.len() < 16 {
+            let rate = if index == 0 {
+                plan.hold
+            } else {
+                plan.rates[index - 1]
+            };
+            let tag = u64::from(plan.number) * 32 + index as u64;
+            // In a drain the window lets the queue out.
+            if matches!(controller.phase, Phase::Drain { .. }) {
+                queue = 0.0;
+            }
+            now += plan.length.us();
+            let mut raw = slot(tag, now, &plan, rate, 5e6, &mut queue);
+            if index == 0 {
+                raw.sdur = 0;
+            }
+            let decision = controller.on_report(&raw);
+            index = (index + 1) % 5;
+            if let Some(Command::Run { plan: next, .. }) = decision.command {
+                lines.push(format!(
+                    "{} {} {:.1}",
+                    decision.phase,
+                    decision.reason,
+                    decision.rate.mbit()
+                ));
+                (plan, index) = (next, 0);
+            }
+        }
+        let expected = [
+            "startup start 3145.728kbit",
+            "startup grow 8.0",
+            "startup grow 16.0",
+            "startup grow 32.0",
+            "startup grow 64.0",
+            "drain full-spacing 38.0",
+            "vivace probe 38.0",
+            "vivace move-up 40.8",
+            "vivace move-over 39.9",
+            "vivace move-down 36.0",
+            "vivace move-over 37.9",
+            "vivace move-up 40.7",
+            "vivace move-over 39.8",
+            "vivace move-down 35.9",
+            "vivace move-over 37.8",
+            "vivace move-up 40.6",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_timeout_halves_the_rate_whatever_the_phase_and_old_reports_decide_nothing() {
+        let srtt = Micros::new(40_000);
+        let (mut controller, first) = new(Some((Rate::from_mbit(40.0), srtt)), 200 * MSS);
+        assert_eq!(
+            (first.phase, first.reason),
+            (PhaseName::Vivace, Reason::Resume)
+        );
+        let decision = controller.on_report(&RawReport {
+            tag: 32 + 16 + 2,
+            ..RawReport::default()
+        });
+        assert_eq!(
+            (decision.phase, decision.reason),
+            (PhaseName::Aimd, Reason::Timeout)
+        );
+        assert_eq!(decision.rate, Rate::from_mbit(20.0));
+        let old = report(32 + 2, 100_000, &[(0, 40_000, 5); 20], 40_000);
+        assert_eq!(controller.on_report(&old).reason, Reason::Stale);
+        for _ in 0..50 {
+            controller.on_report(&RawReport {
+                tag: 16,
+                ..RawReport::default()
+            });
+        }
+        // Two packets per RTT of 40 ms.
+        assert_eq!(controller.rate, Rate::from_bytes_per_sec(50_000.0));
+    }
+
+    #[test]
+    fn few_packets_per_rtt_are_for_the_climber_and_many_for_vivace() {
+        let srtt = Micros::new(10_000);
+        let (controller, _) = new(Some((Rate::from_bytes_per_sec(1.4e6), srtt)), 200 * MSS);
+        assert_eq!(controller.phase.name(), PhaseName::Aimd, "14 packets");
+        let (controller, _) = new(Some((Rate::from_bytes_per_sec(1.6e6), srtt)), 200 * MSS);
+        assert_eq!(controller.phase.name(), PhaseName::Vivace, "16 packets");
+    }
+
+    #[test]
+    fn the_window_is_slow_starts_first_and_twice_the_rates_later() {
+        let (mut controller, first) = new(None, 10 * MSS);
+        assert_eq!(first.cwnd, Bytes::new(10 * MSS));
+        let begun = controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 2], 1000));
+        assert_eq!(
+            begun.cwnd,
+            Bytes::new(14 * MSS),
+            "initial window plus twice the delivered"
+        );
+        let (_, resumed) = new(
+            Some((Rate::from_bytes_per_sec(5e6), Micros::new(40_000))),
+            20 * MSS,
+        );
+        // 1.05 x 5 MB/s x 41 ms x 2.
+        assert_eq!(resumed.cwnd, Bytes::new(430_500));
+        let (_, tiny) = new(None, 0);
+        assert_eq!(tiny.cwnd, Bytes::new(4 * MSS));
+    }
 }

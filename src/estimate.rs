@@ -13,12 +13,15 @@
 //! - Not all loss is congestion. A loss is judged by the queue it met: the mean RTT at the losses, placed in the range of
 //!   RTTs seen lately. Losses at an empty queue feed a **loss floor** that the utility forgives.
 //!
+//! - A single delayed ACK adds up to 40 ms to one sample. The range of RTTs is therefore taken from means and fitted
+//!   lines, never from the largest sample.
+//!
 //! Limits: the RTT range needs a queue now and then to mean something; below 2 % of the RTT the class is "unknown" and
 //! the floor may only reach 2 %. After a route change to a longer path the smallest RTT is wrong for up to its window.
 
 use crate::params::Params;
 use crate::program::{RawReport, Slot};
-use crate::units::{Micros, Rate};
+use crate::units::{Micros, Rate, Ratio};
 
 /// RTTs are clamped below this by the program (2^22 µs).
 const RTT_LIMIT_US: f64 = 4_194_303.0;
@@ -212,6 +215,11 @@ impl Estimator {
         self.srtt = Some(rtt.clamp(Micros::new(1), Micros::new(RTT_LIMIT_US as u64)));
     }
 
+    /// Changes the most that may be learnt as the loss floor.
+    pub fn set_loss_floor_max(&mut self, loss_floor_max: Ratio) {
+        self.floor_max = loss_floor_max.get();
+    }
+
     /// Reads one report and remembers what it tells.
     pub fn observe(&mut self, raw: &RawReport, context: SlotContext) -> Mi {
         self.now = self.now.max(Micros::new(raw.a1));
@@ -220,7 +228,7 @@ impl Estimator {
         if let Some(rtt) = mi.rtt {
             self.shortest_neg.push(self.now, -(rtt.min.us() as f64));
             if mi.samples >= SLOPE_MIN_SAMPLES {
-                self.longest.push(self.now, fitted_max_us(&rtt, mi.sent_for));
+                self.longest.push(self.now, fitted_max_us(raw, &rtt));
             }
             self.srtt = Some(self.srtt.map_or(rtt.mean, |old| (old + rtt.mean) * 0.5));
         }
@@ -245,7 +253,11 @@ impl Estimator {
         if class != LossClass::Congestive {
             // A queue that was full from the start looks like no queue: what is learnt then stays small, or a flow
             // that came last would take the others' congestion for its path's nature.
-            let unknown_cap = if class == LossClass::Unknown { FLOOR_UNKNOWN * mi.pkts() } else { f64::MAX };
+            let unknown_cap = if class == LossClass::Unknown {
+                FLOOR_UNKNOWN * mi.pkts()
+            } else {
+                f64::MAX
+            };
             self.floor_lost_pkts += mi.lost_pkts.min(unknown_cap);
             self.floor_pkts += mi.pkts();
             if self.floor_pkts > FLOOR_MEMORY_PKTS {
@@ -404,11 +416,14 @@ impl Estimator {
     }
 }
 
-/// The RTT at the end of the interval's regression line, or its mean if that is more. The largest sample would not do:
-/// a single delayed ACK adds 40 ms, and beside that any queue looks empty.
-fn fitted_max_us(rtt: &RttStats, sent_for: Micros) -> f64 {
-    let rise_us = rtt.slope.max(0.0) * sent_for.us() as f64 / 2.0;
-    (rtt.mean.us() as f64 + rise_us).min(rtt.max.us() as f64)
+/// The RTT at the end of the interval's regression line, as the largest queue it met. The largest sample would not do:
+/// one delayed ACK adds 40 ms, and beside that any queue looks empty. So the largest sample is left out of the mean, and
+/// the line may rise above the mean by no more than the smallest sample lies below it.
+fn fitted_max_us(raw: &RawReport, rtt: &RttStats) -> f64 {
+    let (min, max) = (raw.rmin as f64, raw.rmax as f64);
+    let mean = ((raw.sr as f64 - max) / (raw.n as f64 - 1.0).max(1.0)).clamp(min, max);
+    let rise = rtt.slope.max(0.0) * raw.sdur as f64 / 2.0;
+    (mean + rise.min(mean - min)).min(max)
 }
 
 /// Least-squares regression of RTT on send time, from the sums.
@@ -561,10 +576,8 @@ pub(crate) mod tests {
     /// An estimator that has seen RTTs of 40 to 80 ms.
     fn with_queue_range() -> Estimator {
         let mut est = Estimator::new(&Params::default());
-        est.observe(
-            &report(33, 0, &[(0, 40_000, 0), (1000, 80_000, 0)], 20_000),
-            context(1e6),
-        );
+        est.observe(&report(33, 0, &[(0, 40_000, 0)], 20_000), context(1e6));
+        est.observe(&report(33, 1, &[(0, 80_000, 0); 8], 20_000), context(1e6));
         est
     }
 
@@ -635,6 +648,44 @@ pub(crate) mod tests {
             est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
         }
         assert_eq!(est.loss_floor(), FLOOR_UNKNOWN);
+    }
+
+    #[test]
+    fn a_delayed_ack_is_not_taken_for_a_queue() {
+        let mut est = Estimator::new(&Params::default());
+        let mut acks: Vec<_> = (0..12).map(|i| (i * 1500, 40_000 + 100 * i, 0)).collect();
+        est.observe(&report(33, 0, &acks, 18_000), context(1e6));
+        let range = est.rtt_range();
+        assert!(
+            range > Micros::new(900) && range <= Micros::new(1100),
+            "a queue of 1.1 ms: {range}"
+        );
+        acks[7].1 += 40_000;
+        est.observe(&report(33, 100_000, &acks, 18_000), context(1e6));
+        assert!(est.rtt_range() <= Micros::new(1300), "{}", est.rtt_range());
+    }
+
+    #[test]
+    fn a_queue_that_is_always_full_teaches_little_loss() {
+        // 15 % lost at a constant RTT, as a flow sees it that comes last; then the queue moves for the first time.
+        let mut est = Estimator::new(&Params::default());
+        let acks: Vec<_> = (0..100)
+            .map(|i| (i * 200, 80_000, u64::from(i % 6 == 0)))
+            .collect();
+        for i in 0..20 {
+            est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
+        }
+        est.observe(
+            &report(33, 2_100_000, &[(0, 70_000, 0)], 20_000),
+            context(1e6),
+        );
+        let mi = est.observe(&report(33, 2_200_000, &acks, 20_000), context(1e6));
+        assert_eq!(est.class(&mi), LossClass::Congestive);
+        assert!(
+            est.loss_floor() <= 0.0201 && est.excess_loss(&mi) > 0.1,
+            "{}",
+            est.loss_floor()
+        );
     }
 
     #[test]

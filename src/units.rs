@@ -88,7 +88,7 @@ impl Rate {
     /// Rounded to whole bytes per second, as a datapath field carries it.
     #[must_use]
     pub fn to_wire(self) -> u32 {
-        self.0.round() as u32 // lint: in range by the type's invariant, and `as` saturates
+        self.0.round() as u32 // in range by the type's invariant
     }
 
     /// Bytes sent at this rate within `time`.
@@ -218,7 +218,7 @@ impl Micros {
     /// Seconds, rounded to the nearest microsecond; negative and not-a-number become 0.
     #[must_use]
     pub fn from_secs(secs: f64) -> Self {
-        Self((secs * 1e6).round() as u64) // lint: `as` saturates and takes NaN to 0, as documented
+        Self((secs * 1e6).round() as u64) // `as` saturates and takes NaN to 0
     }
 
     /// Microseconds.
@@ -258,7 +258,7 @@ impl Sub for Micros {
 impl Mul<f64> for Micros {
     type Output = Self;
     fn mul(self, factor: f64) -> Self {
-        Self((self.0 as f64 * factor).round() as u64) // lint: saturates, NaN to 0
+        Self((self.0 as f64 * factor).round() as u64) // `as` saturates and takes NaN to 0
     }
 }
 
@@ -364,7 +364,7 @@ impl Bytes {
     /// Rounded to the nearest byte; negative and not-a-number become 0.
     #[must_use]
     pub fn from_f64(bytes: f64) -> Self {
-        Self(bytes.round() as u64) // lint: `as` saturates and takes NaN to 0, as documented
+        Self(bytes.round() as u64) // `as` saturates and takes NaN to 0
     }
 
     /// The number of bytes.

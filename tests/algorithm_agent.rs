@@ -15,9 +15,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+/// The socket of the one test that reads the log.
+const LOGGED: u32 = 9;
 const INSTALL: u16 = 2;
 const UPDATE: u16 = 3;
 const CHANGE: u16 = 4;
@@ -134,8 +136,35 @@ impl Ipc for Script {
     }
 }
 
+/// What the agent logged, of all tests of this file: a subscriber of one thread only would miss lines, because `tracing`
+/// remembers a callsite as disabled when a thread without a subscriber comes first.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+static LOG: LazyLock<Log> = LazyLock::new(|| {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt()
+        .json()
+        .with_writer(move || writer.clone())
+        .with_max_level(tracing::Level::DEBUG)
+        .init();
+    log
+});
+
 /// Runs a script to its end and returns what the datapath was told.
 fn play(agent: &Pk3c, steps: Vec<Step>) -> Vec<Told> {
+    LazyLock::force(&LOG);
     let told = Arc::new(Mutex::new(Vec::new()));
     let running = Arc::new(AtomicBool::new(true));
     let (_, scope) = compile(program::text().as_bytes(), &[]).unwrap();
@@ -183,7 +212,7 @@ struct Facts(FlowFact);
 
 impl FlowFacts for Facts {
     fn lookup(&self, sock_id: u32) -> Option<FlowFact> {
-        (sock_id == 5).then_some(self.0)
+        [5, LOGGED].contains(&sock_id).then_some(self.0)
     }
 }
 
@@ -366,60 +395,37 @@ fn parameters_change_while_flows_run() {
     assert_eq!(plan["r1"], 400_000);
 }
 
-/// A log that can be read back.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn flows_log_one_line_at_the_start_and_one_at_the_end() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .with_writer(move || writer.clone())
-        .with_max_level(tracing::Level::DEBUG)
-        .finish();
     let facts: Arc<dyn FlowFacts> = Arc::new(Facts(fact(8)));
     let agent = Pk3c::new(Config {
         facts: Some(facts),
         ..Config::default()
     });
-    tracing::subscriber::with_default(subscriber, || {
-        play(
-            &agent,
-            vec![
-                Step::Create {
-                    sid: 5,
-                    cwnd: 100_000,
+    play(
+        &agent,
+        vec![
+            Step::Create {
+                sid: LOGGED,
+                cwnd: 100_000,
+            },
+            Step::Report {
+                sid: LOGGED,
+                raw: RawReport {
+                    lost: 5,
+                    ..report(1, 1, 50_000)
                 },
-                Step::Report {
-                    sid: 5,
-                    raw: RawReport {
-                        lost: 5,
-                        ..report(1, 1, 50_000)
-                    },
-                },
-                Step::Close { sid: 5 },
-            ],
-        )
-    });
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            },
+            Step::Close { sid: LOGGED },
+        ],
+    );
+    let text = String::from_utf8(LOG.0.lock().unwrap().clone()).unwrap();
     let of = |target: &str| -> Vec<serde_json::Value> {
         let parsed = text
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         parsed
-            .filter(|line| line["target"] == target)
+            .filter(|line| line["target"] == target && line["fields"]["sock_id"] == LOGGED)
             .map(|line| line["fields"].clone())
             .collect()
     };

@@ -1,5 +1,8 @@
-//! Closed loops: the real program and controller over a model path. Each test states what must hold on every seed, and
-//! prints the figures.
+//! Closed loops: the real program and controller over a model path. Each test holds a bound on the seeds in [`SEEDS`] and
+//! prints the figures; it guards against regressions and is no proof for other seeds.
+//!
+//! Over twenty other seeds the bounds for one flow hold with room. Fairness does not always: four flows on the clean path
+//! had a Jain index of 0.941 to 0.999 (mean 0.979), below 0.95 once; several flows on a small buffer can stay unfair.
 //!
 //! `cargo test --test algorithm_closed_loop -- --nocapture` shows the table.
 
@@ -14,7 +17,7 @@ fn rows(name: &str, path: &Path, mut check: impl FnMut(&Outcome)) {
         let out = path.run(seed);
         let end = path.seconds;
         println!(
-            "{name:24} seed {seed}: share {:.3} second half {:.3} rtt mean {:.1} p95 {:.1} ms loss {:.2}% jain {:.3} timeouts {}",
+            "{name:24} seed {seed}: share {:.3} second half {:.3} rtt p50 {:.1} p95 {:.1} ms loss {:.2}% jain {:.3} timeouts {}",
             out.share(0.0, end),
             out.share(end / 2.0, end),
             out.rtt_quantile(0.5),
@@ -134,4 +137,49 @@ fn a_late_joiner_gets_its_share() {
             late / (late + early)
         );
     });
+}
+
+#[test]
+fn ten_flows_share_ten_packets_of_buffer() {
+    let starts_s = (0..10).map(|i| f64::from(i) * 0.1).collect();
+    let path = Path {
+        starts_s,
+        buffer_pkts: 10.0,
+        ..Path::new(50.0, 23.0)
+    };
+    rows("10 flows, 10 packets", &path, |out| {
+        assert!(out.jain(10.0, 20.0) >= 0.95);
+        assert!(out.share(0.0, 20.0) >= 0.90);
+    });
+}
+
+#[test]
+fn thirty_flows_share_although_the_last_find_a_full_queue() {
+    let starts_s = (0..30).map(|i| f64::from(i) * 0.1).collect();
+    rows(
+        "30 flows 100M 40ms",
+        &Path {
+            starts_s,
+            seconds: 40.0,
+            ..Path::new(100.0, 40.0)
+        },
+        |out| {
+            assert!(out.jain(20.0, 40.0) >= 0.95);
+            assert!(out.share(0.0, 40.0) >= 0.88);
+        },
+    );
+}
+
+#[test]
+fn one_ack_for_eight_packets_slows_only_the_start() {
+    rows(
+        "ACK per 8 packets",
+        &Path {
+            ack_every: 8,
+            ..Path::new(50.0, 40.0)
+        },
+        |out| {
+            assert!(out.share(10.0, 20.0) >= 0.93);
+        },
+    );
 }

@@ -43,11 +43,17 @@ fn kernel_a_thousand_connections_cost_a_quarter_of_a_core() {
     // The path must carry the last FINs, or the connections have no end yet.
     eventually(END, || agent.flow_ends() >= CONNECTIONS);
     path::close(path);
-    let ends = Agent::driven_shares(&agent.stop());
+    let log = agent.stop();
+    let ends = Agent::driven_shares(&log);
+    let reports: u64 = log
+        .iter()
+        .filter_map(|line| line.json()["reports"].as_u64())
+        .sum();
 
     let mbps = outcome.goodput_mbps(until - MEASURED, until);
     println!(
-        "{CONNECTIONS} connections, {mbps:.1} Mbit/s, agent {:.1} % of a core",
+        "{CONNECTIONS} connections, {mbps:.1} Mbit/s, {:.0} reports/s, agent {:.1} % of a core",
+        reports as f64 / until.as_secs_f64(),
         100.0 * share
     );
     outcome.assert_intact();
