@@ -19,7 +19,9 @@ pub(crate) struct DefaultCc {
 
 impl DefaultCc {
     pub(crate) fn new() -> Self {
-        Self { kept: Path::new("/run/pk3c-ccp").join("previous-default") }
+        Self {
+            kept: Path::new("/run/pk3c-ccp").join("previous-default"),
+        }
     }
 
     /// Makes ours the default and keeps the old one.
@@ -33,7 +35,10 @@ impl DefaultCc {
                 .with_context(|| format!("cannot write {}", self.kept.display()))?;
         }
         fs::write(SYSCTL, NAME).with_context(|| format!("cannot set {SYSCTL} to {NAME}"))?;
-        tracing::info!(previous = current, "{NAME} is the system's congestion control");
+        tracing::info!(
+            previous = current,
+            "{NAME} is the system's congestion control"
+        );
         Ok(())
     }
 

@@ -28,7 +28,12 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     quick: bool,
     /// Parameters for the agent, as one text: --agent-args '--hb-queue 50%'
-    #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "FLAGS",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
     agent_args: String,
 }
 
@@ -47,7 +52,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     };
     let void = rows.iter().filter(|row| row.is_void()).count();
     if void > 0 {
-        eprintln!("{void} rows are void: the agent drove their flows for less than 99 % of the time");
+        eprintln!(
+            "{void} rows are void: the agent drove their flows for less than 99 % of the time"
+        );
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -60,7 +67,10 @@ fn schemes(program: String, args: &DemoArgs) -> Vec<Scheme> {
     vec![
         Scheme::Kernel("cubic".into()),
         Scheme::Kernel("bbr".into()),
-        Scheme::Agent { name: NAME.into(), command },
+        Scheme::Agent {
+            name: NAME.into(),
+            command,
+        },
     ]
 }
 
@@ -68,7 +78,10 @@ fn this_program() -> Result<String> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     match program.into_os_string().into_string() {
         Ok(path) => Ok(path),
-        Err(path) => bail!("the path of this program is not UTF-8: {}", path.to_string_lossy()),
+        Err(path) => bail!(
+            "the path of this program is not UTF-8: {}",
+            path.to_string_lossy()
+        ),
     }
 }
 

@@ -14,14 +14,20 @@ pub(crate) struct DetachArgs {
 }
 
 pub(crate) fn run(args: &DetachArgs) -> Result<()> {
-    let config = ccp_bpf::Config { pin_dir: args.pin_dir.clone(), ..ccp_bpf::Config::new(NAME) };
+    let config = ccp_bpf::Config {
+        pin_dir: args.pin_dir.clone(),
+        ..ccp_bpf::Config::new(NAME)
+    };
     let restored = DefaultCc::new().restore()?;
     if let Some(default) = &restored {
         println!("the system's congestion control is {default} again");
     }
     let removed = ccp_bpf::detach(&config).context("cannot detach")?;
     if removed {
-        println!("removed the registration and pins in {}", args.pin_dir.display());
+        println!(
+            "removed the registration and pins in {}",
+            args.pin_dir.display()
+        );
         println!("connections that used {NAME} go on under the kernel's Cubic from inside it");
     } else if restored.is_none() {
         println!("nothing to remove: no pins in {}", args.pin_dir.display());

@@ -15,11 +15,18 @@ impl Args for ParamArgs {
             let help = format!("{} [{range}; source: {}]", spec.help, spec.source);
             let check = move |text: &str| {
                 let mut params = Params::default();
-                params.set(flag, text).map(|()| text.to_owned()).map_err(|error| {
-                    let error = error.to_string();
-                    // A malformed value's error tells the form; the range belongs to it too.
-                    if error.contains(&range) { error } else { format!("{error} (range: {range})") }
-                })
+                params
+                    .set(flag, text)
+                    .map(|()| text.to_owned())
+                    .map_err(|error| {
+                        let error = error.to_string();
+                        // A malformed value's error tells the form; the range belongs to it too.
+                        if error.contains(&range) {
+                            error
+                        } else {
+                            format!("{error} (range: {range})")
+                        }
+                    })
             };
             Arg::new(flag)
                 .long(flag)

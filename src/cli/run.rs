@@ -28,6 +28,10 @@ pub(crate) struct RunArgs {
     /// and restore the old one at the end
     #[arg(long)]
     default: bool,
+    /// At the end, leave the datapath (and the default) in place for the next start: connections go
+    /// on under the kernel's Cubic until then, and the next agent takes the same ones over
+    #[arg(long)]
+    keep: bool,
     /// Write every report and decision to FILE, as JSON lines. Costs about a microsecond and
     /// 600 bytes per report
     #[arg(long, value_name = "FILE")]
@@ -90,16 +94,30 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         error!("{error:#}");
     }
 
+    let observer = datapath.observer();
+    let live_flows = observer.live_flows();
+    let counters = observer.counters();
+    if args.keep {
+        drop(datapath);
+        info!(
+            live_flows,
+            ?counters,
+            "stopped; '{NAME}' stays and waits for the next agent"
+        );
+        return result;
+    }
     let restored = default.restore();
     match &restored {
         Ok(Some(name)) => info!("{name} is the system's congestion control again"),
         Ok(None) => {}
         Err(error) => error!("the system's congestion control is not restored: {error:#}"),
     }
-    let observer = datapath.observer();
-    let left = observer.live_flows();
     datapath.stop().context("cannot stop the datapath")?;
-    info!(live_flows = left, counters = ?observer.counters(), "stopped; live flows go on under the kernel's Cubic");
+    info!(
+        live_flows,
+        ?counters,
+        "stopped; live flows go on under the kernel's Cubic"
+    );
     result.and(restored.map(drop))
 }
 
@@ -187,5 +205,6 @@ fn start_log(args: &RunArgs) {
 }
 
 fn name_of(file: Option<&PathBuf>) -> String {
-    file.map(|file| file.display().to_string()).unwrap_or_default()
+    file.map(|file| file.display().to_string())
+        .unwrap_or_default()
 }

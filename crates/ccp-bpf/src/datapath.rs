@@ -1,53 +1,33 @@
 //! The datapath's life: load and register, adopt what a crashed agent left, unregister.
 //!
-//! Everything that has to outlive the agent is pinned in one directory of a BPF file system:
-//! the maps, and the registration (`link`, or `ops` on kernels before 6.4). While the pins are
-//! there, sockets can choose the congestion control, agent or not; without an agent the flows run
-//! under the datapath's fallback. A start that finds pins of this version adopts them, so live
+//! While the pins are there, sockets can choose the congestion control, agent or not; without an
+//! agent the flows run under the datapath's fallback. A start that finds pins adopts them, so live
 //! flows are offered to the new agent; a clean stop removes them all.
 
 use crate::error::Error;
 use crate::flows::{Counters, FlowInfo, Flows};
 use crate::ipc::BpfIpc;
 use crate::kernel::{self, Kernel};
-use crate::layout::{LAYOUT_VERSION, LoadConfig};
+use crate::layout::{Control, LAYOUT_VERSION, MAX_PROGS};
 use crate::programs::Programs;
 use crate::sys::{self, SharedArray};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
+use crate::{object, pins};
+use libbpf_rs::{MapCore, MapHandle};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
-use tracing::{debug, info, warn};
-
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccp.bpf.o"));
-static SOURCES: [&str; 3] = [
-    include_str!("bpf/ccp.bpf.c"),
-    include_str!("bpf/intf.h"),
-    include_str!("bpf/kernel.h"),
-];
-
-/// Map flag that asks for registration through a link; unknown before Linux 6.4.
-const BPF_F_LINK: u32 = 1 << 13;
-
-/// Pinned maps, by their names in the object.
-const MAPS: [&str; 6] = [
-    "flows",
-    "free_slots",
-    "events",
-    "program_tables",
-    "programs",
-    "control",
-];
+use tracing::{info, warn};
 
 /// What the datapath is to be.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The congestion control's name, 1-15 bytes.
-    pub name: String,
-    /// Flows that can be driven at once, 1..=65535. Each takes 896 bytes of kernel memory.
+    /// The congestion control's names, 1-15 bytes each. A flow's CREATE carries the name that its
+    /// socket chose, and portus picks the algorithm of that name.
+    pub names: Vec<String>,
+    /// Flows that can be driven at once, 1..=65535. Each takes 904 bytes of kernel memory.
     pub max_flows: u32,
     /// Size of the ring of events in bytes, a power of two of at least 4096.
     pub ring_bytes: u32,
@@ -73,7 +53,7 @@ impl Config {
         Self {
             pin_dir: Path::new("/sys/fs/bpf").join(format!("{name}-ccp")),
             lock_dir: "/run/lock".into(),
-            name,
+            names: vec![name],
             max_flows: 16_384,
             ring_bytes: 4 << 20,
             silence: Duration::from_millis(100),
@@ -95,17 +75,27 @@ impl Config {
                 })
             }
         };
-        let name_ok = (1..=15).contains(&self.name.len())
-            && self
-                .name
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        let count = self.names.len();
         check(
-            name_ok,
-            "the name",
-            self.name.clone(),
-            "1-15 letters, digits, '_' or '-'",
+            (1..=16).contains(&count),
+            "the number of names",
+            count.to_string(),
+            "1..=16",
         )?;
+        for (index, name) in self.names.iter().enumerate() {
+            let name_ok = (1..=15).contains(&name.len())
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+            check(
+                name_ok,
+                "a name",
+                name.clone(),
+                "1-15 letters, digits, '_' or '-'",
+            )?;
+            let unique = !self.names[..index].contains(name);
+            check(unique, "a name given twice", name.clone(), "each name once")?;
+        }
         let flows_ok = (1..=65_535).contains(&self.max_flows);
         check(
             flows_ok,
@@ -144,10 +134,6 @@ impl Config {
             "0 < smallest <= largest",
         )
     }
-
-    fn pin(&self, what: &str) -> PathBuf {
-        self.pin_dir.join(what)
-    }
 }
 
 /// How this start came by the datapath.
@@ -182,26 +168,24 @@ struct Maps {
 }
 
 impl Maps {
-    fn open(config: &Config) -> Result<Self, Error> {
-        let open = |name: &str| {
-            let path = config.pin(name);
-            let what = format!("opening the pinned map {}", path.display());
-            MapHandle::from_pinned_path(&path).map_err(Error::bpf(what))
-        };
+    fn open(dir: &Path) -> Result<Self, Error> {
         Ok(Self {
-            flows: open("flows")?,
-            events: open("events")?,
-            program_tables: open("program_tables")?,
-            programs: open("programs")?,
-            control: open("control")?,
+            flows: pins::open_map(dir, "flows")?,
+            events: pins::open_map(dir, "events")?,
+            program_tables: pins::open_map(dir, "program_tables")?,
+            programs: pins::open_map(dir, "programs")?,
+            control: pins::open_map(dir, "control")?,
         })
+    }
+
+    fn control(&self) -> Result<SharedArray<Control>, Error> {
+        SharedArray::map(self.control.as_fd(), self.control.value_size(), 1)
     }
 
     fn share(&self) -> Result<Flows, Error> {
         let slots = self.flows.max_entries() as usize;
         let slots = SharedArray::map(self.flows.as_fd(), self.flows.value_size(), slots)?;
-        let control = SharedArray::map(self.control.as_fd(), self.control.value_size(), 1)?;
-        Ok(Flows::new(slots, control))
+        Ok(Flows::new(slots, self.control()?))
     }
 }
 
@@ -224,34 +208,27 @@ impl Datapath {
         if !kernel.has_cubic {
             warn!("this kernel has no Cubic for BPF to call: Reno is the fallback");
         }
-        let registered = kernel::available()?.contains(&config.name);
-        let pinned = config.pin("link").exists() || config.pin("ops").exists();
-        let origin = match (registered, pinned) {
-            (true, false) => {
-                return Err(Error::NameTaken {
-                    name: config.name.clone(),
-                });
-            }
-            (true, true) => adopt(&config, kernel)?,
-            (false, _) => {
-                // Pins without a registration: a start or a stop that was cut short.
-                remove_pins(&config.pin_dir)?;
-                load(&config, kernel).inspect_err(|_| {
-                    let _ = remove_pins(&config.pin_dir);
-                })?;
-                Origin::Loaded
-            }
+        let registered = kernel::available()?;
+        let taken = |name: &&String| registered.contains(name) && !pins::has(&config.pin_dir, name);
+        if let Some(name) = config.names.iter().find(taken) {
+            return Err(Error::NameTaken { name: name.clone() });
+        }
+        let pinned = pins::names(&config.pin_dir)?;
+        let origin = if pinned.iter().any(|name| registered.contains(name)) {
+            adopt(&config, kernel, &pinned)?
+        } else {
+            // Pins without a registration: a start or a stop that was cut short.
+            pins::remove_all(&config.pin_dir)?;
+            load(&config, kernel).inspect_err(|_| {
+                let _ = pins::remove_all(&config.pin_dir);
+            })?;
+            Origin::Loaded
         };
-        let maps = Maps::open(&config)?;
+        let maps = Maps::open(&config.pin_dir)?;
         let flows = maps.share()?;
         flows.clear_mailboxes();
         flows.control().epoch.fetch_add(1, AcqRel);
-        info!(
-            name = config.name,
-            ?origin,
-            max_flows = flows.slots.len(),
-            "datapath ready"
-        );
+        info!(names = ?config.names, ?origin, max_flows = flows.slots.len(), "datapath ready");
         Ok(Self {
             config,
             kernel,
@@ -275,7 +252,7 @@ impl Datapath {
         let tables = SharedArray::map(
             self.maps.program_tables.as_fd(),
             self.maps.program_tables.value_size(),
-            crate::layout::MAX_PROGS,
+            MAX_PROGS,
         )?;
         let duplicate = |map: &MapHandle| {
             MapHandle::try_from(map).map_err(Error::bpf("duplicating a map's descriptor"))
@@ -286,12 +263,7 @@ impl Datapath {
             duplicate(&self.maps.flows)?,
             duplicate(&self.maps.programs)?,
         );
-        BpfIpc::new(
-            &self.config.name,
-            self.flows.clone(),
-            &self.maps.events,
-            programs,
-        )
+        BpfIpc::new(self.flows.clone(), &self.maps.events, programs)
     }
 
     /// A handle to look at flows and counters, for any thread.
@@ -307,8 +279,15 @@ impl Datapath {
     /// # Errors
     /// If the registration or a pin cannot be removed.
     pub fn stop(self) -> Result<(), Error> {
+        pins::remove_all(&self.config.pin_dir)
+    }
+}
+
+impl Drop for Datapath {
+    /// Without [`Datapath::stop`] everything stays for the next agent, but flows need not wait for
+    /// the silence to see that this one is gone.
+    fn drop(&mut self) {
         self.flows.control().beat_us.store(0, Release);
-        unregister(&self.config.pin_dir)
     }
 }
 
@@ -341,7 +320,7 @@ impl Observer {
     }
 }
 
-/// Removes what an agent that did not stop cleanly left: its registration and pins.
+/// Removes what an agent that did not stop cleanly left: its registrations and pins.
 ///
 /// # Errors
 /// If an agent is running, or something cannot be removed.
@@ -350,14 +329,14 @@ pub fn detach(config: &Config) -> Result<bool, Error> {
     if !config.pin_dir.exists() {
         return Ok(false);
     }
-    unregister(&config.pin_dir)?;
+    pins::remove_all(&config.pin_dir)?;
     Ok(true)
 }
 
+/// The lock is by the first name: it stands for the pins.
 fn lock(config: &Config) -> Result<File, Error> {
-    let path = config
-        .lock_dir
-        .join(format!("ccp-bpf-{}.lock", config.name));
+    let name = &config.names[0];
+    let path = config.lock_dir.join(format!("ccp-bpf-{name}.lock"));
     let what = || format!("opening the lock {}", path.display());
     fs::create_dir_all(&config.lock_dir).map_err(Error::io(what()))?;
     let file = File::options()
@@ -366,178 +345,35 @@ fn lock(config: &Config) -> Result<File, Error> {
         .write(true)
         .open(&path)
         .map_err(|e| match e.kind() {
-            std::io::ErrorKind::PermissionDenied => Error::Privilege,
+            std::io::ErrorKind::PermissionDenied if !sys::is_root() => Error::Privilege,
             _ => Error::io(what())(e),
         })?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => Err(Error::Running {
-            name: config.name.clone(),
+            name: name.clone(),
             lock: path,
         }),
         Err(fs::TryLockError::Error(e)) => Err(Error::io(what())(e)),
     }
 }
 
-/// FNV-1a over the sources, which unlike the object do not depend on where they were built.
-fn object_hash() -> u64 {
-    let bytes = SOURCES.iter().flat_map(|source| source.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-fn open_object(config: &Config, kernel: Kernel) -> Result<OpenObject, Error> {
-    let mut open = ObjectBuilder::default()
-        .name("ccp_bpf")
-        .and_then(|builder| builder.open_memory(OBJECT))
-        .map_err(Error::bpf("opening the BPF object"))?;
-    let wanted = ops_name(kernel);
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        let failed = |step: &str| Error::bpf(format!("{step} of map {name}"));
-        match name.as_str() {
-            "flows" | "free_slots" => {
-                map.set_max_entries(config.max_flows)
-                    .map_err(failed("setting the size"))?;
-            }
-            "events" => map
-                .set_max_entries(config.ring_bytes)
-                .map_err(failed("setting the size"))?,
-            "ccp_ops" | "ccp_ops2" | "ccp_type" => {
-                map.set_autocreate(name == wanted || name == "ccp_type")
-                    .map_err(failed("choosing the signature"))?;
-                if name == wanted
-                    && let Some(value) = map.initial_value_mut()
-                {
-                    // The object's struct begins with the name, NUL-terminated by its zeros.
-                    value[..config.name.len()].copy_from_slice(config.name.as_bytes());
-                }
-                if !kernel.has_links {
-                    let flags = map.map_flags() & !BPF_F_LINK;
-                    map.set_map_flags(flags)
-                        .map_err(failed("clearing the link flag"))?;
-                }
-            }
-            _ if name.ends_with(".rodata.config") => {
-                let settings = LoadConfig {
-                    silence_us: config.silence.as_micros() as u32,
-                    create_retry_us: 100_000,
-                    min_cwnd: config.min_cwnd,
-                    have_cubic: kernel.has_cubic,
-                    min_rate: config.min_rate,
-                    max_rate: config.max_rate,
-                };
-                let value = map.initial_value_mut();
-                let value = value.ok_or(Error::Kernel {
-                    missing: "read-only data",
-                })?;
-                value[..32].copy_from_slice(&settings.encode());
-            }
-            _ => {}
-        }
-    }
-    Ok(open)
-}
-
-fn ops_name(kernel: Kernel) -> &'static str {
-    if kernel.two_arguments {
-        "ccp_ops2"
-    } else {
-        "ccp_ops"
-    }
-}
-
-/// The name a map is pinned under; `None` for those that are not shared with the agent.
-fn pin_name(map: &str) -> Option<&'static str> {
-    let plain = if map.ends_with(".data.control") {
-        "control"
-    } else {
-        map
-    };
-    MAPS.into_iter().find(|name| *name == plain)
-}
-
 fn load(config: &Config, kernel: Kernel) -> Result<(), Error> {
-    let open = open_object(config, kernel)?;
-    let mut object = open
-        .load()
-        .map_err(Error::bpf("loading the BPF programs"))?;
-    fs::create_dir_all(&config.pin_dir)
-        .map_err(Error::io(format!("creating {}", config.pin_dir.display())))?;
-    for mut map in object.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if let Some(pin) = pin_name(&name) {
-            let path = config.pin(pin);
-            let what = format!("pinning {}", path.display());
-            map.pin(&path).map_err(Error::bpf(what))?;
-        }
-    }
-    let free_slots = find_map(&object, "free_slots")?;
-    for slot in 0..config.max_flows {
-        free_slots
-            .update(&[], &slot.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf("filling the list of free slots"))?;
-    }
-    set_epilogue(&object)?;
-    let maps = Maps::open(config)?;
-    let flows = maps.share()?;
-    flows
-        .control()
-        .layout_version
-        .store(LAYOUT_VERSION, Relaxed);
-    flows.control().object_hash.store(object_hash(), Relaxed);
-    register(config, kernel, &mut object)
+    object::create_maps(config, kernel)?;
+    let control = Maps::open(&config.pin_dir)?.control()?;
+    let control = control.get(0).expect("the control map has one value");
+    control.layout_version.store(LAYOUT_VERSION, Relaxed);
+    control.object_hash.store(object::version(), Relaxed);
+    config
+        .names
+        .iter()
+        .try_for_each(|name| object::register(config, kernel, name))
 }
 
-fn find_map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>, Error> {
-    object
-        .maps()
-        .find(|map| map.name() == name)
-        .ok_or_else(|| Error::io(format!("the BPF object has no map {name}"))(not_found()))
-}
-
-fn not_found() -> std::io::Error {
-    std::io::ErrorKind::NotFound.into()
-}
-
-/// Entry 0 of the program array: where every translated program ends.
-fn set_epilogue(object: &Object) -> Result<(), Error> {
-    let epilogue = object
-        .progs()
-        .find(|program| program.name() == "ccp_epilogue")
-        .ok_or_else(|| Error::io("the BPF object has no epilogue")(not_found()))?;
-    let fd = std::os::fd::AsRawFd::as_raw_fd(&epilogue.as_fd());
-    find_map(object, "programs")?
-        .update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
-        .map_err(Error::bpf("putting the epilogue into the program array"))
-}
-
-fn register(config: &Config, kernel: Kernel, object: &mut Object) -> Result<(), Error> {
-    let wanted = ops_name(kernel);
-    let mut map = object
-        .maps_mut()
-        .find(|map| map.name() == wanted)
-        .ok_or_else(|| Error::io(format!("the BPF object has no map {wanted}"))(not_found()))?;
-    let what = format!("registering the congestion control '{}'", config.name);
-    if kernel.has_links {
-        let mut link = map.attach_struct_ops().map_err(Error::bpf(what))?;
-        link.pin(config.pin("link"))
-            .map_err(Error::bpf("pinning the registration"))?;
-    } else {
-        map.pin(config.pin("ops"))
-            .map_err(Error::bpf("pinning the registration"))?;
-        let mut link = map.attach_struct_ops().map_err(Error::bpf(what))?;
-        link.disconnect(); // it is the map's entry that registers, and that stays
-    }
-    Ok(())
-}
-
-/// Takes over a running registration and its maps.
-fn adopt(config: &Config, kernel: Kernel) -> Result<Origin, Error> {
-    let maps = Maps::open(config)?;
-    let control: SharedArray<crate::layout::Control> =
-        SharedArray::map(maps.control.as_fd(), maps.control.value_size(), 1)?;
+/// Takes over running registrations and their maps.
+fn adopt(config: &Config, kernel: Kernel, pinned: &[String]) -> Result<Origin, Error> {
+    let maps = Maps::open(&config.pin_dir)?;
+    let control = maps.control()?;
     let control = control.get(0).expect("the control map has one value");
     let found = control.layout_version.load(Relaxed);
     if found != LAYOUT_VERSION {
@@ -548,94 +384,30 @@ fn adopt(config: &Config, kernel: Kernel) -> Result<Origin, Error> {
             ours: LAYOUT_VERSION,
         });
     }
-    if maps.flows.max_entries() != config.max_flows {
+    let kept = maps.flows.max_entries();
+    if kept != config.max_flows {
         warn!(
-            kept = maps.flows.max_entries(),
+            kept,
             asked = config.max_flows,
             "the running datapath keeps its number of flows"
         );
     }
-    if control.object_hash.load(Relaxed) == object_hash() {
-        debug!("the pins are of this version");
-        return Ok(Origin::Adopted);
+    for name in pinned.iter().filter(|name| !config.names.contains(name)) {
+        info!(name, "no longer offered");
+        pins::unregister(&config.pin_dir, name)?;
     }
-    upgrade(config, kernel)?;
-    control.object_hash.store(object_hash(), Relaxed);
-    Ok(Origin::Upgraded)
-}
-
-/// Puts this version's code behind the registered name, on the maps that are there.
-fn upgrade(config: &Config, kernel: Kernel) -> Result<(), Error> {
-    let mut open = open_object(config, kernel)?;
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if let Some(pin) = pin_name(&name) {
-            let path = config.pin(pin);
-            let what = format!("reusing {}", path.display());
-            map.reuse_pinned_map(&path).map_err(Error::bpf(what))?;
+    let same = control.object_hash.load(Relaxed) == object::version();
+    for name in &config.names {
+        match (pinned.contains(name), same) {
+            (true, true) => {}
+            (true, false) => object::exchange(config, kernel, name)?,
+            (false, _) => object::register(config, kernel, name)?,
         }
     }
-    let mut object = open
-        .load()
-        .map_err(Error::bpf("loading the BPF programs"))?;
-    set_epilogue(&object)?;
-    if !kernel.has_links {
-        // No way to exchange the code behind a name: leave the list for an instant.
-        unregister_only(&config.pin_dir)?;
-        return register(config, kernel, &mut object);
-    }
-    let link = Link::open(config.pin("link")).map_err(Error::bpf("opening the pinned link"))?;
-    let mut map = object
-        .maps_mut()
-        .find(|map| map.name() == ops_name(kernel))
-        .ok_or_else(|| Error::io("the BPF object has no struct_ops")(not_found()))?;
-    // This registration is refused, as the name is there, but it readies the map for the update.
-    drop(map.attach_struct_ops());
-    sys::update_link(link.as_fd(), map.as_fd()).map_err(Error::io(
-        "exchanging the code behind the congestion control",
-    ))
-}
-
-fn unregister_only(pin_dir: &Path) -> Result<(), Error> {
-    let (link, ops) = (pin_dir.join("link"), pin_dir.join("ops"));
-    if ops.exists() {
-        let map = MapHandle::from_pinned_path(&ops)
-            .map_err(Error::bpf(format!("opening {}", ops.display())))?;
-        match map.delete(&0u32.to_ne_bytes()) {
-            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
-                return Err(Error::bpf("unregistering the congestion control")(e));
-            }
-            _ => {}
-        }
-    }
-    for path in [link, ops] {
-        if path.exists() {
-            fs::remove_file(&path).map_err(Error::io(format!("removing {}", path.display())))?;
-        }
-    }
-    Ok(())
-}
-
-fn unregister(pin_dir: &Path) -> Result<(), Error> {
-    unregister_only(pin_dir)?;
-    remove_pins(pin_dir)
-}
-
-/// Removes the directory and the pins of ours in it, and nothing else.
-fn remove_pins(pin_dir: &Path) -> Result<(), Error> {
-    for name in MAPS.into_iter().chain(["link", "ops"]) {
-        let path = pin_dir.join(name);
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io(format!("removing {}", path.display()))(e));
-            }
-            _ => {}
-        }
-    }
-    match fs::remove_dir(pin_dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {}", pin_dir.display()))(e))
-        }
-        _ => Ok(()),
-    }
+    control.object_hash.store(object::version(), Relaxed);
+    Ok(if same {
+        Origin::Adopted
+    } else {
+        Origin::Upgraded
+    })
 }

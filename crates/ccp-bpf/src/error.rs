@@ -1,6 +1,7 @@
 //! What can go wrong with the datapath, and what to do about it.
 
-use crate::message::InvalidMessage;
+use crate::sys::is_root;
+use ccp_vm::InvalidMessage;
 use std::io;
 use std::path::PathBuf;
 
@@ -111,7 +112,8 @@ impl Error {
     pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> Self {
         let what = what.into();
         |source| match source.kind() {
-            libbpf_rs::ErrorKind::PermissionDenied => Self::Privilege,
+            // The verifier refuses with the same error, but what it refuses is a bug of ours.
+            libbpf_rs::ErrorKind::PermissionDenied if !is_root() => Self::Privilege,
             _ => Self::Bpf { what, source },
         }
     }

@@ -13,9 +13,9 @@
 use crate::error::Error;
 use crate::flows::Flows;
 use crate::layout::{EV_CLOSE, EV_CLOSE_LEN, EV_CREATE, EV_CREATE_LEN, EV_MEASURE, FlowStats};
-use crate::message::Message;
 use crate::programs::Programs;
 use crate::sys::monotonic_us;
+use ccp_vm::Message;
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use portus::ipc::Ipc;
 use std::cell::RefCell;
@@ -45,8 +45,6 @@ const CLOSE_LEN: usize = 16;
 /// What the records of the ring become.
 struct Inbox {
     flows: Arc<Flows>,
-    /// The congestion control's name, for CREATE.
-    name: [u8; 64],
     /// CCP messages not yet handed to portus.
     messages: Vec<u8>,
     read: usize,
@@ -75,7 +73,7 @@ impl Inbox {
                 if self.announced[slot] != sid {
                     self.close(slot);
                 }
-                self.create(slot, sid, &bytes[8..16]);
+                self.create(slot, sid, &bytes[8..16], &bytes[16..EV_CREATE_LEN]);
             }
             EV_MEASURE if self.announced[slot] == sid => self.messages.extend_from_slice(bytes),
             EV_MEASURE => {}
@@ -91,8 +89,9 @@ impl Inbox {
         }
     }
 
-    /// Tells portus of a flow: `cwnd_mss` are the two words as they go into the message.
-    fn create(&mut self, slot: usize, sid: u32, cwnd_mss: &[u8]) {
+    /// Tells portus of a flow: `cwnd_mss` are the two words as they go into the message, `name` is
+    /// the congestion control that the socket chose.
+    fn create(&mut self, slot: usize, sid: u32, cwnd_mss: &[u8], name: &[u8]) {
         let Some(flow) = self.flows.live(sid) else {
             return; // it has ended since
         };
@@ -118,8 +117,8 @@ impl Inbox {
         self.messages.extend_from_slice(&ports[0].to_le_bytes());
         self.messages.extend_from_slice(&remote);
         self.messages.extend_from_slice(&ports[1].to_le_bytes());
-        self.messages.extend_from_slice(&self.name);
-        debug_assert_eq!(self.messages.len() - start, CREATE_LEN);
+        self.messages.extend_from_slice(name);
+        self.messages.resize(start + CREATE_LEN, 0);
         self.announced[slot] = sid;
     }
 
@@ -215,17 +214,13 @@ pub struct BpfIpc {
 
 impl BpfIpc {
     pub(crate) fn new(
-        name: &str,
         flows: Arc<Flows>,
         events: &MapHandle,
         programs: Programs,
     ) -> Result<Self, Error> {
-        let mut padded = [0; 64];
-        padded[..name.len()].copy_from_slice(name.as_bytes());
         let inbox = Arc::new(Mutex::new(Inbox {
             announced: vec![0; flows.slots.len()],
             flows: flows.clone(),
-            name: padded,
             messages: Vec::with_capacity(64 << 10),
             read: 0,
             records: 0,

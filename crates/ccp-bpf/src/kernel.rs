@@ -87,7 +87,9 @@ impl Kernel {
         let has_links = btf
             .type_by_name::<Struct<'_>>("bpf_struct_ops_link")
             .is_some();
-        let has_cubic = CUBIC.iter().all(|name| btf.type_by_name::<Func<'_>>(name).is_some());
+        let has_cubic = CUBIC
+            .iter()
+            .all(|name| btf.type_by_name::<Func<'_>>(name).is_some());
         Ok(Self {
             ops_btf_id,
             cong_control: cong_control as u32,

@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Rel
 pub(crate) const LAYOUT_VERSION: u32 = 1;
 
 pub(crate) const REG_REPORT: u8 = 0;
-pub(crate) const NUM_REPORT: u8 = 16;
+pub(crate) const NUM_REPORT: u8 = ccp_vm::NUM_REPORT;
 pub(crate) const REG_CONTROL: u8 = 16;
-pub(crate) const NUM_CONTROL: u8 = 16;
+pub(crate) const NUM_CONTROL: u8 = ccp_vm::NUM_CONTROL;
 pub(crate) const REG_IMPLICIT: u8 = 32;
-pub(crate) const NUM_IMPLICIT: u8 = 6;
+pub(crate) const NUM_IMPLICIT: u8 = ccp_vm::NUM_IMPLICIT;
 pub(crate) const REG_LOCAL: u8 = 38;
-pub(crate) const NUM_LOCAL: u8 = 6;
+pub(crate) const NUM_LOCAL: u8 = ccp_vm::NUM_LOCAL;
 pub(crate) const REG_TMP: u8 = 44;
-pub(crate) const NUM_TMP: u8 = 8;
+pub(crate) const NUM_TMP: u8 = ccp_vm::NUM_TMP;
 pub(crate) const REG_PRIM: u8 = 52;
-pub(crate) const NUM_PRIM: u8 = 15;
+pub(crate) const NUM_PRIM: u8 = ccp_vm::NUM_PRIMITIVE;
 pub(crate) const NUM_REGS: usize = 67;
 pub(crate) const NUM_DEF: usize = 32;
 
-pub(crate) const MBOX_CWND: usize = 16;
-pub(crate) const MBOX_RATE: usize = 17;
+pub(crate) const MBOX_CWND: usize = ccp_vm::Updates::CWND;
+pub(crate) const MBOX_RATE: usize = ccp_vm::Updates::RATE;
 pub(crate) const MBOX_WRITING: u32 = 1;
 pub(crate) const MBOX_PENDING: u32 = 2;
 pub(crate) const MBOX_STEP: u32 = 4;
@@ -41,7 +41,7 @@ pub(crate) const FLOW_TIME_ZERO_OFF: i16 = 16;
 pub(crate) const FLOW_REGS_OFF: i16 = 368;
 pub(crate) const FLOW_SIZE: usize = 904;
 
-pub(crate) const EV_CREATE_LEN: usize = 16;
+pub(crate) const EV_CREATE_LEN: usize = 32;
 pub(crate) const EV_CLOSE_LEN: usize = 8 + FLOW_STATS_LEN;
 pub(crate) const FLOW_STATS_LEN: usize = 72;
 
@@ -197,24 +197,26 @@ pub(crate) struct Control {
 }
 
 /// `struct ccp_config` as bytes, for the read-only section.
-pub(crate) struct LoadConfig {
+pub(crate) struct LoadConfig<'a> {
     pub(crate) silence_us: u32,
     pub(crate) create_retry_us: u32,
     pub(crate) min_cwnd: u32,
     pub(crate) have_cubic: bool,
     pub(crate) min_rate: u64,
     pub(crate) max_rate: u64,
+    pub(crate) name: &'a str,
 }
 
-impl LoadConfig {
-    pub(crate) fn encode(&self) -> [u8; 32] {
-        let mut bytes = [0; 32];
+impl LoadConfig<'_> {
+    pub(crate) fn encode(&self) -> [u8; 48] {
+        let mut bytes = [0; 48];
         bytes[0..4].copy_from_slice(&self.silence_us.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.create_retry_us.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.min_cwnd.to_ne_bytes());
         bytes[12..16].copy_from_slice(&u32::from(self.have_cubic).to_ne_bytes());
         bytes[16..24].copy_from_slice(&self.min_rate.to_ne_bytes());
         bytes[24..32].copy_from_slice(&self.max_rate.to_ne_bytes());
+        bytes[32..32 + self.name.len()].copy_from_slice(self.name.as_bytes());
         bytes
     }
 }

@@ -1,4 +1,4 @@
-//! A CCP datapath for TCP in eBPF, for any [portus](portus) algorithm on a stock Linux kernel.
+//! A CCP datapath for TCP in eBPF, for any portus algorithm on a stock Linux kernel.
 //!
 //! The congestion control plane (CCP) splits congestion control: a *datapath* in the kernel
 //! measures every ACK and paces, an *agent* in user space decides. This datapath is a BPF
@@ -19,22 +19,29 @@
 //! kernel's Cubic from inside the datapath; when an agent comes (back), they are offered to it.
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+mod conformance;
 mod datapath;
 mod error;
 mod flows;
+#[cfg(test)]
+#[path = "../../ccp-vm/tests/support/generate.rs"]
+mod generate;
 mod ipc;
 mod kernel;
 mod layout;
-mod message;
-mod program;
+mod object;
+mod pins;
 mod programs;
 mod sys;
 mod translate;
+#[cfg(test)]
+#[path = "../tests/support/translated.rs"]
+mod translated;
 
+pub use ccp_vm::{InvalidMessage, InvalidProgram};
 pub use datapath::{Config, Datapath, Observer, Origin, detach};
 pub use error::Error;
 pub use flows::{Counters, FlowInfo};
 pub use ipc::BpfIpc;
 pub use layout::FlowStats;
-pub use message::InvalidMessage;
-pub use program::InvalidProgram;

@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::layout::{MAX_PROGS, NUM_DEF, NUM_REPORT, ProgramTable, REG_CONTROL, REG_REPORT};
-use crate::program::{Program, Reg};
 use crate::sys::{SharedArray, load_struct_ops_program};
 use crate::translate::{Frame, Target, translate};
+use ccp_vm::{Program, Reg};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering::*;
@@ -69,13 +69,13 @@ impl Programs {
             self.kernel.cong_control,
         )
         .map_err(|(source, log)| Error::Translation {
-            uid: program.uid,
+            uid: program.uid(),
             source,
             log,
         })?;
 
         let (mut volatile_mask, mut defined_mask) = (0u32, 0u32);
-        for definition in &program.definitions {
+        for definition in program.definitions() {
             let entry = match definition.register {
                 Reg::Report(i) => REG_REPORT + i,
                 Reg::Control(i) => REG_CONTROL + i,
@@ -85,10 +85,12 @@ impl Programs {
             };
             defined_mask |= 1 << entry;
             volatile_mask |= u32::from(definition.volatile) << entry;
-            table.initial[usize::from(entry)].store(definition.value, Relaxed);
+            table.initial[usize::from(entry)].store(definition.initial(), Relaxed);
         }
-        table.uid.store(program.uid, Relaxed);
-        table.num_report.store(program.num_report(), Relaxed);
+        table.uid.store(program.uid(), Relaxed);
+        table
+            .num_report
+            .store(u32::from(program.num_report()), Relaxed);
         table.volatile_mask.store(volatile_mask, Relaxed);
         table.defined_mask.store(defined_mask, Release);
 
@@ -100,11 +102,11 @@ impl Programs {
                 MapFlags::ANY,
             )
             .map_err(Error::bpf("entering a program into the program array"))?;
-        self.installed.push(program.uid);
+        self.installed.push(program.uid());
         debug!(
-            uid = program.uid,
+            uid = program.uid(),
             index,
-            ccp_instructions = program.instructions.len(),
+            ccp_instructions = program.instructions().len(),
             bpf_instructions = code.len(),
             "installed a program"
         );

@@ -101,6 +101,12 @@ impl<T> Drop for SharedArray<T> {
     }
 }
 
+/// Whether this process runs as root.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// µs of CLOCK_MONOTONIC, which is the clock of `tcp_mstamp`.
 pub(crate) fn monotonic_us() -> u64 {
     let mut now = libc::timespec {
@@ -199,27 +205,39 @@ pub(crate) mod tests {
     pub(crate) struct ClassifierRun(OwnedFd);
 
     pub(crate) fn load_classifier(code: &[u64]) -> ClassifierRun {
-        let mut log = vec![0u8; 1 << 20];
-        let mut opts = bpf_prog_load_opts {
-            sz: size_of::<bpf_prog_load_opts>() as _,
-            log_size: log.len() as u32,
-            log_level: 1,
-            log_buf: log.as_mut_ptr().cast(),
-            ..Default::default()
+        let load = |log: &mut [u8]| {
+            let mut opts = bpf_prog_load_opts {
+                sz: size_of::<bpf_prog_load_opts>() as _,
+                log_size: log.len() as u32,
+                log_level: u32::from(!log.is_empty()),
+                log_buf: if log.is_empty() {
+                    std::ptr::null_mut()
+                } else {
+                    log.as_mut_ptr().cast()
+                },
+                ..Default::default()
+            };
+            // SAFETY: as in `load_struct_ops_program`.
+            unsafe {
+                libbpf_sys::bpf_prog_load(
+                    libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+                    c"ccp_test".as_ptr(),
+                    c"GPL".as_ptr(),
+                    code.as_ptr().cast::<bpf_insn>(),
+                    code.len() as _,
+                    &mut opts,
+                )
+            }
         };
-        // SAFETY: as in `load_struct_ops_program`.
-        let fd = unsafe {
-            libbpf_sys::bpf_prog_load(
-                libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
-                c"ccp_test".as_ptr(),
-                c"GPL".as_ptr(),
-                code.as_ptr().cast::<bpf_insn>(),
-                code.len() as _,
-                &mut opts,
-            )
-        };
-        let end = log.iter().position(|b| *b == 0).unwrap_or(0);
-        assert!(fd >= 0, "{}", String::from_utf8_lossy(&log[..end]));
+        // A log that does not fit its buffer is an error, also of a program that is accepted.
+        let fd = load(&mut []);
+        if fd < 0 {
+            let mut log = vec![0u8; 1 << 20];
+            load(&mut log);
+            let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+            let error = io::Error::from_raw_os_error(-fd);
+            panic!("{error}\n{}", String::from_utf8_lossy(&log[..end]));
+        }
         // SAFETY: a new descriptor that nobody else owns.
         ClassifierRun(unsafe { OwnedFd::from_raw_fd(fd) })
     }

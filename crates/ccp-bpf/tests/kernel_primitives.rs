@@ -1,6 +1,6 @@
 //! What the datapath measures and does, against what the kernel says of the same socket: real TCP
 //! under a small agent written against portus' API alone.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, clippy::unwrap_used)]
 
 use ccp_bpf::{Config, Observer};
 use pathlab::netns::Netns;

@@ -284,3 +284,119 @@ fn measure(sid: u32, uid: u32, fields: &[u64], out: &mut Vec<u8>) {
     out.extend((fields.len() as u32).to_le_bytes());
     out.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Updates;
+    use portus::serialize::Msg;
+
+    fn install(uid: u32) -> Vec<u8> {
+        Message::Install(Program::new(uid, vec![], vec![], vec![]).unwrap()).encode()
+    }
+
+    fn change(sid: u32, uid: u32) -> Vec<u8> {
+        let updates = Updates::default();
+        Message::ChangeProgram { sid, uid, updates }.encode()
+    }
+
+    fn datapath(flows: u16, programs: usize) -> Datapath {
+        Datapath::new(Limits { flows, programs })
+    }
+
+    #[test]
+    fn portus_reads_what_is_sent() {
+        let mut datapath = datapath(1, 1);
+        let ready = datapath.ready(3);
+        assert!(matches!(Msg::from_buf(&ready), Ok((Msg::Rdy(m), 12)) if m.id == 3));
+        let info = FlowInfo {
+            local: "10.0.0.1:4000".parse().unwrap(),
+            remote: "10.0.0.2:5201".parse().unwrap(),
+            algorithm: "pk3c".into(),
+            ..FlowInfo::default()
+        };
+        let mut out = Vec::new();
+        let sid = datapath.open(&info, &mut out).unwrap();
+        let Ok((Msg::Cr(create), 96)) = Msg::from_buf(&out) else {
+            panic!("not a CREATE");
+        };
+        assert_eq!(
+            (create.sid, create.init_cwnd, create.mss),
+            (sid, 14_480, 1448)
+        );
+        assert_eq!((create.src_port, create.dst_port), (4000, 5201));
+        assert_eq!(create.src_ip.to_le_bytes(), [10, 0, 0, 1]);
+        assert_eq!(create.cong_alg.as_deref(), Some("pk3c"));
+        out.clear();
+        datapath.close(sid, &mut out).unwrap();
+        let Ok((Msg::Ms(close), 16)) = Msg::from_buf(&out) else {
+            panic!("not a MEASURE");
+        };
+        assert_eq!((close.sid, close.num_fields), (sid, 0));
+    }
+
+    #[test]
+    fn a_slot_is_used_again_under_another_id() {
+        let mut datapath = datapath(2, 1);
+        let out = &mut Vec::new();
+        let open = |d: &mut Datapath, out: &mut Vec<u8>| d.open(&FlowInfo::default(), out);
+        let [first, second] = [(); 2].map(|()| open(&mut datapath, out).unwrap());
+        assert_eq!(
+            open(&mut datapath, out),
+            Err(DatapathError::TooManyFlows { limit: 2 })
+        );
+        datapath.close(first, out).unwrap();
+        let third = open(&mut datapath, out).unwrap();
+        assert_eq!(third & 0xffff, first & 0xffff);
+        datapath.deliver(&install(1)).unwrap();
+        for stale in [first, 0, 3, u32::MAX] {
+            let unknown = Err(DatapathError::UnknownFlow { sid: stale });
+            assert_eq!(datapath.deliver(&change(stale, 1)), unknown);
+            assert_eq!(datapath.close(stale, out), unknown);
+        }
+        for live in [second, third] {
+            assert_eq!(datapath.deliver(&change(live, 1)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn the_program_table_is_bounded_and_a_uid_replaces_itself() {
+        let mut datapath = datapath(1, 2);
+        for uid in [1, 2, 1, 2] {
+            datapath.deliver(&install(uid)).unwrap();
+        }
+        assert_eq!(
+            datapath.deliver(&install(3)),
+            Err(DatapathError::TooManyPrograms { limit: 2 })
+        );
+        let sid = datapath
+            .open(&FlowInfo::default(), &mut Vec::new())
+            .unwrap();
+        assert_eq!(
+            datapath.deliver(&change(sid, 3)),
+            Err(DatapathError::UnknownProgram { uid: 3 })
+        );
+        let update = Message::Update {
+            sid,
+            updates: Updates::default(),
+        };
+        assert_eq!(
+            datapath.deliver(&update.encode()),
+            Err(DatapathError::NoProgram { sid })
+        );
+        assert_eq!(datapath.deliver(&change(sid, 2)), Ok(()));
+        assert_eq!(datapath.deliver(&update.encode()), Ok(()));
+    }
+
+    #[test]
+    fn a_name_that_does_not_fit_is_refused() {
+        let info = FlowInfo {
+            algorithm: "x".repeat(64),
+            ..FlowInfo::default()
+        };
+        let mut out = Vec::new();
+        let refused = datapath(1, 1).open(&info, &mut out);
+        assert_eq!(refused, Err(DatapathError::Name { len: 64 }));
+        assert!(out.is_empty());
+    }
+}

@@ -327,7 +327,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn instructions(&mut self, program: &Program, range: &Range<usize>) -> Result<(), MachineError> {
+    fn instructions(
+        &mut self,
+        program: &Program,
+        range: &Range<usize>,
+    ) -> Result<(), MachineError> {
         for index in range.clone() {
             self.instruction(index, &program.instructions()[index])?;
         }
@@ -409,5 +413,170 @@ fn way_up(from: u32, to: u32) -> u32 {
         to - from
     } else {
         (u32::MAX - from).wrapping_add(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{Definition, Event};
+
+    fn instruction(op: Op, ret: Reg, left: Reg, right: Reg) -> Instruction {
+        Instruction {
+            op,
+            ret,
+            left,
+            right,
+        }
+    }
+
+    fn bind(ret: Reg, value: u32) -> Instruction {
+        instruction(Op::Bind, ret, ret, Reg::Immediate(value))
+    }
+
+    /// One event that is always taken; reports 0 (volatile, from 5) and 1 (from 6) are defined.
+    fn always(body: &[Instruction]) -> Arc<Program> {
+        let define = |i, value, volatile| Definition {
+            register: Reg::Report(i),
+            value,
+            volatile,
+        };
+        let mut instructions = vec![bind(Reg::FLAG, 1)];
+        instructions.extend_from_slice(body);
+        let event = Event {
+            condition: 0..1,
+            body: 1..instructions.len(),
+        };
+        let defs = vec![define(0, 5, true), define(1, 6, false)];
+        Arc::new(Program::new(9, defs, vec![event], instructions).unwrap())
+    }
+
+    fn started(body: &[Instruction]) -> Machine {
+        let mut machine = Machine::new();
+        machine.change_program(always(body), &Updates::default());
+        machine
+    }
+
+    fn updates(entries: &[(usize, u64)]) -> Updates {
+        let mut updates = Updates::default();
+        for (entry, value) in entries {
+            updates.set(*entry, *value);
+        }
+        updates
+    }
+
+    fn ack() -> Primitives {
+        Primitives {
+            bytes_acked: 1448,
+            ..Primitives::default()
+        }
+    }
+
+    #[test]
+    fn a_report_resets_what_is_volatile() {
+        let add = |i| instruction(Op::Add, Reg::Report(i), Reg::Report(i), Reg::Primitive(0));
+        let mut machine = started(&[add(0), add(1), bind(Reg::REPORT, 1)]);
+        for round in 1..=2 {
+            let outcome = machine.invoke(100, &ack(), 10, 20);
+            let report = outcome.report.unwrap();
+            assert_eq!(report.uid, 9);
+            assert_eq!(report.fields(), [5 + 1448, 6 + round * 1448]);
+            assert_eq!((outcome.cwnd, outcome.rate), (Some(10), Some(20)));
+        }
+    }
+
+    #[test]
+    fn what_is_staged_is_applied_together_and_once() {
+        let mut machine = started(&[instruction(
+            Op::Add,
+            Reg::Control(2),
+            Reg::Control(0),
+            Reg::Control(1),
+        )]);
+        machine.update(&updates(&[(0, 1), (1, 2)])).unwrap();
+        machine
+            .update(&updates(&[(1, 20), (Updates::RATE, 7), (Updates::CWND, 0)]))
+            .unwrap();
+        let outcome = machine.invoke(0, &ack(), 10, 20);
+        assert_eq!(machine.register(Reg::Control(2)), Some(21));
+        assert_eq!(outcome.rate, Some(7));
+        assert_eq!(outcome.cwnd, None, "a window of 0 is no window");
+        let outcome = machine.invoke(0, &ack(), 10, 20);
+        assert_eq!(outcome.rate, Some(20), "an update acts once");
+        // A new program drops what was staged for the old one.
+        machine.update(&updates(&[(0, 99), (3, 99)])).unwrap();
+        machine.change_program(always(&[]), &updates(&[(0, 4)]));
+        machine.invoke(0, &ack(), 10, 20);
+        let control = [0, 1, 2, 3].map(|i| machine.register(Reg::Control(i)).unwrap());
+        assert_eq!(control, [4, 20, 21, 0]);
+    }
+
+    #[test]
+    fn micros_count_from_the_program_and_from_where_it_puts_them() {
+        let mut machine = started(&[]);
+        machine.invoke(1_000_000, &ack(), 0, 0);
+        assert_eq!(machine.register(Reg::MICROS), Some(0));
+        machine.invoke(1_000_700, &ack(), 0, 0);
+        assert_eq!(machine.register(Reg::MICROS), Some(700));
+        machine.change_program(always(&[bind(Reg::MICROS, 50)]), &Updates::default());
+        machine.invoke(1_000_800, &ack(), 0, 0);
+        machine.change_program(always(&[]), &Updates::default());
+        machine.invoke(1_000_900, &ack(), 0, 0);
+        assert_eq!(machine.register(Reg::MICROS), Some(0), "a change resets");
+
+        let read = instruction(Op::Bind, Reg::Local(0), Reg::FLAG, Reg::MICROS);
+        let mut machine = started(&[read, bind(Reg::MICROS, 50)]);
+        machine.invoke(1_000, &ack(), 0, 0);
+        machine.invoke(1_600, &ack(), 0, 0);
+        assert_eq!(machine.register(Reg::Local(0)), Some(650));
+    }
+
+    #[test]
+    fn an_error_keeps_what_was_written_and_lets_nothing_out() {
+        let mut machine = started(&[
+            bind(Reg::CWND, 77),
+            bind(Reg::Control(1), 3),
+            bind(Reg::REPORT, 1),
+            instruction(Op::Sub, Reg::Local(0), Reg::Immediate(1), Reg::Primitive(0)),
+            bind(Reg::Control(2), 3),
+        ]);
+        machine.update(&updates(&[(Updates::CWND, 55)])).unwrap();
+        let outcome = machine.invoke(0, &ack(), 10, 20);
+        assert_eq!(
+            outcome,
+            Outcome {
+                cwnd: Some(55),
+                error: Some(MachineError::SubUnderflow { instruction: 4 }),
+                ..Outcome::default()
+            }
+        );
+        assert_eq!(machine.register(Reg::Control(1)), Some(3));
+        assert_eq!(machine.register(Reg::Control(2)), Some(0));
+    }
+
+    #[test]
+    fn without_a_program_nothing_happens() {
+        let mut machine = Machine::new();
+        let refused = machine.update(&updates(&[(Updates::CWND, 1)]));
+        assert_eq!(refused, Err(MachineError::NoProgram));
+        let outcome = machine.invoke(0, &ack(), 10, 20);
+        assert_eq!(
+            outcome,
+            Outcome {
+                error: Some(MachineError::NoProgram),
+                ..Outcome::default()
+            }
+        );
+    }
+
+    #[test]
+    fn an_ack_without_an_rtt_sample_reads_the_largest_32_bit_number() {
+        assert_eq!(ack().values(7)[13], NO_RTT_SAMPLE);
+        let sampled = Primitives {
+            rtt_sample_us: 250,
+            ..ack()
+        };
+        assert_eq!(sampled.values(7)[13], 250);
+        assert_eq!(sampled.values(7)[5], 7);
     }
 }

@@ -382,11 +382,7 @@ fn decode_all<T>(
 }
 
 /// The register (type, index) at `at` of an instruction.
-fn decode_register(
-    index: usize,
-    raw: &[u8; ITEM_LEN],
-    at: usize,
-) -> Result<Reg, InvalidProgram> {
+fn decode_register(index: usize, raw: &[u8; ITEM_LEN], at: usize) -> Result<Reg, InvalidProgram> {
     let (kind, value) = (raw[at], word(raw, at + 1));
     Reg::decode(kind, value).ok_or(InvalidProgram::Register { index, kind, value })
 }
@@ -500,6 +496,7 @@ mod tests {
                         assert!(event.condition.end <= program.instructions().len());
                         assert!(event.body.end <= program.instructions().len());
                     }
+                    assert_eq!(Program::parse(&program.encode()), Ok(program));
                 }
             }
         }
@@ -575,5 +572,46 @@ mod tests {
         unknown[0] = 15;
         assert!(Program::parse(&raw(&[], &[unknown])).is_err());
         assert!(Program::parse(&raw(&[[0, 1, 1, 1]], &[def, BIND])).is_err());
+    }
+    /// A second initial value would make the report longer than its registers, and which of the
+    /// two holds would depend on the datapath.
+    #[test]
+    fn a_register_is_defined_once() {
+        let def = [2, 5, 0, 0, 0, 0, 5, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        let mut not_volatile = def;
+        (not_volatile[1], not_volatile[6]) = (6, 6);
+        let twice = InvalidProgram::DefinedTwice {
+            index: 1,
+            register: Reg::Report(0),
+        };
+        for second in [def, not_volatile] {
+            let refused = Program::parse(&raw(&[], &[def, second, BIND]));
+            assert_eq!(refused, Err(twice.clone()));
+        }
+    }
+
+    #[test]
+    fn parts_are_validated_as_bytes_are() {
+        let instruction = |ret| Instruction {
+            op: Op::Bind,
+            ret,
+            left: Reg::FLAG,
+            right: Reg::Immediate(1),
+        };
+        let event = Event {
+            condition: 0..1,
+            body: 1..2,
+        };
+        let new = |instructions| Program::new(1, vec![], vec![event.clone()], instructions);
+        assert!(new(vec![instruction(Reg::FLAG), instruction(Reg::CWND)]).is_ok());
+        for ret in [Reg::Report(16), Reg::NOW, Reg::Immediate(3), Reg::Tmp(8)] {
+            let refused = new(vec![instruction(Reg::FLAG), instruction(ret)]);
+            let expected = refuse_register(1, ret);
+            assert_eq!(refused, Err(expected));
+        }
+        assert!(matches!(
+            new(vec![instruction(Reg::FLAG)]),
+            Err(InvalidProgram::Range { event: 0, .. })
+        ));
     }
 }

@@ -37,6 +37,7 @@
 char _license[] SEC("license") = "GPL";
 
 #define NO_RTT_SAMPLE 0xffffffffULL /* what libccp's machine reads then */
+#define UNLIMITED_RATE 0xffffffffULL /* the largest that CCP's messages can carry */
 #define USEC_PER_SEC 1000000ULL
 #define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 
@@ -147,6 +148,7 @@ static __always_inline void set_cwnd(struct tcp_sock *tp, __u64 bytes)
 	set_cwnd_packets(tp, packets > 0x7fffffff ? 0x7fffffff : packets);
 }
 
+/* UNLIMITED_RATE leaves only the socket's own limit, and without one does not pace. */
 static __always_inline void set_rate(struct sock *sk, __u64 rate)
 {
 	if (!rate)
@@ -155,7 +157,7 @@ static __always_inline void set_rate(struct sock *sk, __u64 rate)
 		rate = config.min_rate;
 	if (rate > config.max_rate)
 		rate = config.max_rate;
-	if (rate > sk->sk_max_pacing_rate)
+	if (rate >= UNLIMITED_RATE || rate > sk->sk_max_pacing_rate)
 		rate = sk->sk_max_pacing_rate;
 	sk->sk_pacing_rate = rate;
 }
@@ -271,6 +273,9 @@ static __always_inline void offer(struct tcp_sock *tp, struct ccp_flow *f, __u64
 		.mss = tp->mss_cache,
 	};
 
+#pragma unroll
+	for (int i = 0; i < (int)sizeof(ev.name); i++)
+		ev.name[i] = config.name[i];
 	f->last_create_us = now;
 	f->mss = tp->mss_cache;
 	f->stats.srtt_us = tp->srtt_us >> 3;
@@ -453,7 +458,7 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct ccp_flow *f = flow_of(sk);
-	__u64 now = tp->tcp_mstamp;
+	__u64 now = tp->tcp_mstamp, rate;
 	bool alive;
 
 	if (!f) {
@@ -478,7 +483,8 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 	f->regs[CCP_REG_IMPLICIT + 2] = 0;
 	f->regs[CCP_REG_IMPLICIT + 3] = now - f->time_zero_us;
 	f->regs[CCP_REG_IMPLICIT + 4] = (__u64)tp->snd_cwnd * tp->mss_cache;
-	f->regs[CCP_REG_IMPLICIT + 5] = sk->sk_pacing_rate;
+	rate = sk->sk_pacing_rate;
+	f->regs[CCP_REG_IMPLICIT + 5] = rate < UNLIMITED_RATE ? rate : UNLIMITED_RATE;
 	bpf_tail_call(ctx, &programs, f->prog);
 	/* Only reached when the program is not there: the fallback takes over. */
 	__sync_fetch_and_add(&control.missing_programs, 1);

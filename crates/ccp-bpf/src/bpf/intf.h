@@ -132,7 +132,7 @@ struct ccp_control {
 	__u64 stale_updates;
 };
 
-/* Fixed at load time. */
+/* Fixed at load time; each name is a load of its own, on the same maps. */
 struct ccp_config {
 	__u32 silence_us; /* the agent counts as gone after this */
 	__u32 create_retry_us;
@@ -140,6 +140,7 @@ struct ccp_config {
 	__u32 have_cubic; /* Cubic's functions can be called, else Reno's are */
 	__u64 min_rate; /* bytes/s */
 	__u64 max_rate; /* bytes/s */
+	char name[16]; /* the congestion control that this load is for */
 };
 
 struct ccp_ev_create {
@@ -148,6 +149,7 @@ struct ccp_ev_create {
 	__u32 sid;
 	__u32 cwnd_bytes;
 	__u32 mss;
+	char name[16]; /* that the socket chose */
 };
 
 struct ccp_ev_close {
