@@ -5,6 +5,7 @@
 //! `decision` (every decision, at debug level).
 
 use crate::controller::{Controller, FlowStart};
+use crate::governor::Governor;
 use crate::params::Params;
 use crate::plan::{Command, Decision, Reason};
 use crate::program::{self, REPORT_FIELDS, RawReport};
@@ -74,8 +75,9 @@ pub struct Pk3c {
 }
 
 struct Shared {
-    params: RwLock<Arc<Params>>,
+    tuned: RwLock<Tuned>,
     params_version: AtomicU64,
+    governor: Mutex<Governor>,
     seed: u64,
     facts: Option<Arc<dyn FlowFacts>>,
     recorder: Option<Arc<Recorder>>,
@@ -85,6 +87,29 @@ struct Shared {
     scope: OnceLock<Arc<Scope>>,
     /// Controllers of flows that the datapath took back without ending them.
     kept: Mutex<HashMap<u32, Kept>>,
+}
+
+/// The parameters as configured, and as flows have them.
+struct Tuned {
+    configured: Params,
+    /// The governor's shortest interval.
+    floor: Micros,
+    in_force: Arc<Params>,
+}
+
+impl Tuned {
+    fn new(configured: Params, floor: Micros) -> Self {
+        let mi_min = configured.mi_min.max(floor);
+        let in_force = Arc::new(Params {
+            mi_min,
+            ..configured.clone()
+        });
+        Self {
+            configured,
+            floor,
+            in_force,
+        }
+    }
 }
 
 struct Kept {
@@ -102,7 +127,8 @@ impl Pk3c {
     pub fn new(config: Config) -> Self {
         Self {
             shared: Arc::new(Shared {
-                params: RwLock::new(Arc::new(config.params)),
+                governor: Mutex::new(Governor::new(config.params.max_reports)),
+                tuned: RwLock::new(Tuned::new(config.params, Micros::ZERO)),
                 params_version: AtomicU64::new(0),
                 seed: config.seed,
                 facts: config.facts,
@@ -115,23 +141,52 @@ impl Pk3c {
         }
     }
 
-    /// Replaces the parameters; running flows take them with their next report.
+    /// Replaces the parameters; running flows take them with their next report. The limit on reports stays that of
+    /// the start.
     pub fn set_params(&self, params: Params) {
-        *self
-            .shared
-            .params
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(params);
-        self.shared.params_version.fetch_add(1, Ordering::Release);
+        self.shared.tune(|tuned| Tuned::new(params, tuned.floor));
     }
 }
 
 impl Shared {
     fn params(&self) -> Arc<Params> {
-        self.params
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let tuned = self.tuned.read().unwrap_or_else(PoisonError::into_inner);
+        tuned.in_force.clone()
+    }
+
+    fn tune(&self, change: impl FnOnce(&Tuned) -> Tuned) {
+        let mut tuned = self.tuned.write().unwrap_or_else(PoisonError::into_inner);
+        *tuned = change(&tuned);
+        self.params_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Keeps the sum of all flows' reports within bounds; `seen` is the flow's mark for the governor.
+    fn govern(&self, seen: &mut u32) {
+        let now = Micros::new(self.began.elapsed().as_micros() as u64);
+        let mut governor = self.governor.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(floor) = governor.on_report(now, seen) else {
+            return;
+        };
+        drop(governor);
+        let configured = {
+            let tuned = self.tuned.read().unwrap_or_else(PoisonError::into_inner);
+            if floor.max(tuned.floor) <= tuned.configured.mi_min {
+                return; // no flow notices
+            }
+            tuned.configured.mi_min
+        };
+        if floor > configured {
+            tracing::warn!(
+                mi_min_ms = floor.as_secs() * 1e3,
+                "many flows: monitor intervals are stretched"
+            );
+        } else {
+            tracing::info!(
+                mi_min_ms = configured.as_secs() * 1e3,
+                "monitor intervals are as configured again"
+            );
+        }
+        self.tune(|tuned| Tuned::new(tuned.configured.clone(), floor));
     }
 
     fn facts(&self, sock_id: u32) -> Option<FlowFact> {
@@ -195,6 +250,8 @@ struct State {
     began: Instant,
     controller: Controller,
     params_version: u64,
+    /// The governor's mark.
+    governed: u32,
     reports: u64,
     decisions: [u64; Reason::ALL.len()],
     lost_pkts: f64,
@@ -315,6 +372,7 @@ fn begin(
         began: Instant::now(),
         controller,
         params_version,
+        governed: 0,
         reports: 0,
         decisions: [0; Reason::ALL.len()],
         lost_pkts: 0.0,
@@ -393,6 +451,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             return;
         };
         let Some(state) = &mut self.state else { return };
+        self.shared.govern(&mut state.governed);
         let version = self.shared.params_version.load(Ordering::Acquire);
         if version != state.params_version {
             state.params_version = version;

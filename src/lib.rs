@@ -20,6 +20,7 @@ pub mod agent;
 pub mod aimd;
 pub mod controller;
 pub mod estimate;
+pub mod governor;
 pub mod handbrake;
 pub mod params;
 pub mod plan;
