@@ -3,9 +3,10 @@
 //! Every program here has passed the validator. The kernel's verifier must take its translation,
 //! as the struct_ops program that is used and as a classifier, which the kernel runs on demand.
 
-use crate::generate::{Case, Choices, Step};
+use crate::generate::{Case, Choices};
 use crate::kernel::Kernel;
 use crate::layout::{FLOW_SIZE, FlowSlot};
+use crate::scripted::{self, step};
 use crate::sys::tests::{ClassifierRun, load_classifier};
 use crate::sys::{SharedArray, load_struct_ops_program};
 use crate::translate::{Frame, Target, translate};
@@ -149,21 +150,6 @@ fn event(condition: std::ops::Range<usize>, body: std::ops::Range<usize>) -> Eve
     Event { condition, body }
 }
 
-fn step(updates: &[(usize, u64)]) -> Step {
-    let mut staged = Updates::default();
-    for (entry, value) in updates {
-        staged.set(*entry, *value);
-    }
-    Step {
-        after_us: 1000,
-        restart: false,
-        updates: staged,
-        ack: Primitives::default(),
-        cwnd: 14_480,
-        rate: 1_000_000,
-    }
-}
-
 /// Every operation on pairs of edge values. The result goes to a report register that is 77
 /// before, to Micros, or to the flag.
 fn operations() -> impl Iterator<Item = Case> {
@@ -190,12 +176,13 @@ fn operations() -> impl Iterator<Item = Case> {
         let before = instruction(Op::Bind, ret, Reg::FLAG, Reg::Immediate(77));
         let operate = instruction(op, ret, Reg::Control(0), Reg::Control(1));
         let program = Program::new(1, vec![], vec![event(0..2, 0..0)], vec![before, operate]);
-        let pairs = EDGES
-            .iter()
-            .flat_map(|a| EDGES.map(|b| step(&[(0, *a), (1, b)])));
+        let pairs = EDGES.iter().flat_map(|a| EDGES.map(|b| [(0, *a), (1, b)]));
         Case {
             program: program.unwrap(),
-            steps: pairs.collect(),
+            steps: pairs
+                .enumerate()
+                .map(|(i, pair)| step(i, &pair, Primitives::default()))
+                .collect(),
         }
     })
 }
@@ -318,7 +305,11 @@ fn kernel_odd_and_large_programs_load_and_conform() {
         return;
     };
     for program in oddities().into_iter().chain(largest()) {
-        let steps = vec![step(&[(0, 3), (1, 7)]), step(&[(0, 0), (1, 0)])];
+        let ack = Primitives::default();
+        let steps = vec![
+            step(0, &[(0, 3), (1, 7)], ack),
+            step(1, &[(0, 0), (1, 0)], ack),
+        ];
         bench.conforms(&Case { program, steps });
     }
 }
@@ -329,49 +320,7 @@ fn kernel_pk3c_conforms_on_scripted_acks() {
     let Some(bench) = Bench::new("kernel_pk3c_conforms_on_scripted_acks") else {
         return;
     };
-    let lines = include_str!("../../../src/program/pk3c.ccp").lines();
-    let source: Vec<_> = lines.filter(|line| !line.starts_with('#')).collect();
-    let (bin, scope) = portus::lang::compile(source.join("\n").as_bytes(), &[]).unwrap();
-    let mut payload = 1u32.to_le_bytes().to_vec();
-    payload.extend((bin.events.len() as u32).to_le_bytes());
-    payload.extend((bin.instrs.len() as u32).to_le_bytes());
-    payload.extend(bin.serialize().unwrap());
-    let program = Program::parse(&payload).unwrap();
-    let entry = |name| match scope.get(name) {
-        Some(portus::lang::Reg::Control(i, ..)) => usize::from(*i),
-        other => panic!("{name} is {other:?}"),
-    };
-    let plan = |number: u64| {
-        let names = ["plan", "r1", "r2", "r3", "r4", "hold", "mi", "tx"];
-        let rate = 1_000_000 + 10_000 * (number % 50);
-        let values = [number, rate, rate - 9, rate, rate - 9, rate - 5, 10_000, 0];
-        let entries: Vec<_> = names.map(entry).into_iter().zip(values).collect();
-        step(&entries)
-    };
-    let steps = (0..20_000u64).map(|i| {
-        let mut step = if i % 313 == 0 {
-            plan(i / 313)
-        } else {
-            step(&[])
-        };
-        step.after_us = 20 + 700 * (i % 3) + if i % 911 == 0 { 200_000 } else { 0 };
-        step.ack = Primitives {
-            bytes_acked: 1448,
-            packets_acked: 1,
-            packets_misordered: u64::from(i % 50 == 0),
-            lost_pkts_sample: if i % 97 == 0 { 3 } else { 0 },
-            rtt_sample_us: if i % 11 == 0 {
-                0
-            } else {
-                10_000 + 30 * (i % 1000)
-            },
-            was_timeout: i % 911 == 0,
-            ..Primitives::default()
-        };
-        step
-    });
-    let steps = steps.collect();
-    let seen = bench.conforms(&Case { program, steps });
+    let seen = bench.conforms(&scripted::pk3c());
     println!("{seen:?}");
     assert_eq!((seen.steps, seen.errors), (20_000, 0));
     assert!(seen.reports > 300, "{seen:?}");

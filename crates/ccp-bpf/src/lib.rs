@@ -33,6 +33,9 @@ mod layout;
 mod object;
 mod pins;
 mod programs;
+#[cfg(test)]
+#[path = "../../ccp-vm/tests/support/scripted.rs"]
+mod scripted;
 mod sys;
 mod translate;
 #[cfg(test)]

@@ -27,15 +27,19 @@
 //! ```
 //!
 //! # Where this is not libccp
-//! libccp trusts the agent. What follows differs on purpose, each with a test of that name in
-//! `tests/conformance.rs`:
+//! Programs run as in libccp's `machine.c`, errors and odd corners included; `tests/conformance.rs`
+//! compares the two. But libccp trusts the agent. What differs on purpose is a test there, named
+//! `differs_*`:
 //!
 //! - Registers out of range, ranges past the end, end indices that a byte cannot hold, too many
-//!   definitions, a register defined twice, lengths and counts that disagree: refused, whole.
-//! - A failed install leaves nothing behind; a uid installed again replaces only itself; a program
-//!   that is not installed is an error.
+//!   definitions, definitions out of place: refused. libccp would read and write out of bounds, or
+//!   never end. A register defined twice is refused, too: its report would be longer than its file.
+//! - A message is taken whole or not at all, and must end where it says; a failed install leaves
+//!   nothing behind; a uid installed again replaces only itself; a program that is not installed
+//!   is an error.
+//! - A slot can be used again at once, under another id.
 //! - Cwnd and Rate keep their 64 bits; libccp passes on the lower 32.
-//! - `Ack.now` and `Micros` stand still during an invocation.
+//! - `Ack.now` and Micros stand still during an invocation, and a program sets Micros in µs.
 //! - A flow without a program takes no updates.
 #![forbid(unsafe_code)]
 

@@ -5,12 +5,15 @@
 mod generate;
 #[path = "support/libccp_flow.rs"]
 mod libccp_flow;
+#[path = "support/scripted.rs"]
+mod scripted;
 
 use ccp_vm::*;
-use generate::{Case, Choices, SPARE_CONTROL, Step};
+use generate::{Case, Choices, SPARE_CONTROL, Sent};
 use libccp::LibccpError;
 use libccp_flow::{install, libccp, without_clock};
 use proptest::prelude::*;
+use scripted::{compile, step};
 
 fn same_error(ours: Option<MachineError>, theirs: Result<(), LibccpError>) -> bool {
     match ours {
@@ -53,19 +56,21 @@ fn conforms(case: &Case) -> Seen {
     let (mut now_us, mut micros_zero_us) = (1_000_000u64, 0);
     for (i, step) in case.steps.iter().enumerate() {
         now_us += step.after_us;
-        let updates = step.updates.clone();
-        let mut with_clock = updates.clone();
-        let message = if i == 0 || step.restart {
-            with_clock.set(SPARE_CONTROL.into(), 0);
-            theirs.change_program(1, with_clock);
+        for Sent { change, updates } in step.sent.iter().cloned() {
             let uid = 1;
-            Message::ChangeProgram { sid, uid, updates }
-        } else {
-            with_clock.set(SPARE_CONTROL.into(), now_us.wrapping_sub(micros_zero_us));
-            theirs.update(with_clock);
-            Message::Update { sid, updates }
-        };
-        datapath.deliver(&message.encode()).unwrap();
+            let message = if change {
+                micros_zero_us = now_us;
+                theirs.change_program(uid, updates.clone());
+                Message::ChangeProgram { sid, uid, updates }
+            } else {
+                theirs.update(updates.clone());
+                Message::Update { sid, updates }
+            };
+            datapath.deliver(&message.encode()).unwrap();
+        }
+        let mut clock = Updates::default();
+        clock.set(SPARE_CONTROL.into(), now_us.wrapping_sub(micros_zero_us));
+        theirs.update(clock);
 
         let mut ack = step.ack;
         ack.rate_incoming = now_us;
@@ -142,38 +147,6 @@ fn random_cases_reach_reports_and_errors() {
     assert!(total.errors < total.steps / 2, "{total:?}");
 }
 
-/// A program of portus' own language, which has no comments before the first expression.
-fn compile(source: &str) -> (Program, portus::lang::Scope) {
-    let (bin, scope) = portus::lang::compile(source.as_bytes(), &[]).unwrap();
-    let mut payload = 1u32.to_le_bytes().to_vec();
-    payload.extend((bin.events.len() as u32).to_le_bytes());
-    payload.extend((bin.instrs.len() as u32).to_le_bytes());
-    payload.extend(bin.serialize().unwrap());
-    (Program::parse(&payload).unwrap(), scope)
-}
-
-fn entry(scope: &portus::lang::Scope, name: &str) -> usize {
-    match scope.get(name) {
-        Some(portus::lang::Reg::Control(i, ..)) => usize::from(*i),
-        other => panic!("{name} is {other:?}"),
-    }
-}
-
-fn acks(source: &str, acks: &[Primitives]) -> Case {
-    let step = |ack: &Primitives| Step {
-        after_us: 1000,
-        restart: false,
-        updates: Updates::default(),
-        ack: *ack,
-        cwnd: 14_480,
-        rate: 1_000_000,
-    };
-    Case {
-        program: compile(source).0,
-        steps: acks.iter().map(step).collect(),
-    }
-}
-
 #[test]
 fn events_end_the_run_unless_they_fall_through() {
     let source = "
@@ -181,11 +154,18 @@ fn events_end_the_run_unless_they_fall_through() {
         (when (> Ack.bytes_acked limit) (:= Report.first 1) (fallthrough))
         (when (> Ack.bytes_acked (* 2 limit)) (:= Report.second 1) (:= Micros 0))
         (when true (:= Report.third 1) (report))";
-    let acked = [3, 7, 20, 5, 6, 10, 11].map(|bytes_acked| Primitives {
-        bytes_acked,
-        ..Primitives::default()
+    let acked = [3, 7, 20, 5, 6, 10, 11].into_iter().enumerate();
+    let steps = acked.map(|(i, bytes_acked)| {
+        let ack = Primitives {
+            bytes_acked,
+            ..Primitives::default()
+        };
+        step(i, &[], ack)
     });
-    let seen = conforms(&acks(source, &acked));
+    let seen = conforms(&Case {
+        program: compile(source).0,
+        steps: steps.collect(),
+    });
     // The fallthrough is sticky: nothing ends these runs before the report.
     assert_eq!((seen.reports, seen.errors), (7, 0));
 }
@@ -236,76 +216,18 @@ fn every_operation_on_every_edge() {
         let defs = vec![define(0, 3), define(1, 77)];
         let program = Program::new(1, defs, vec![event], instructions).unwrap();
         let pairs = EDGES.iter().flat_map(|a| EDGES.map(|b| (*a, b)));
-        let step = |(a, b)| {
-            let mut updates = Updates::default();
-            updates.set(0, a);
-            updates.set(1, b);
-            Step {
-                after_us: 1,
-                restart: false,
-                updates,
-                ack: Primitives::default(),
-                cwnd: 1,
-                rate: 1,
-            }
-        };
-        let steps = pairs.map(step).collect();
+        let steps = pairs
+            .enumerate()
+            .map(|(i, (a, b))| step(i, &[(0, a), (1, b)], Primitives::default()))
+            .collect();
         errors += conforms(&Case { program, steps }).errors;
     }
     assert!(errors > 200, "{errors}");
 }
 
-/// The real program on a path whose RTT, losses, timeouts and missing samples are scripted, with
-/// a new plan every few hundred ACKs.
 #[test]
 fn pk3c_on_scripted_acks() {
-    let lines = include_str!("../../../src/program/pk3c.ccp").lines();
-    let source: Vec<_> = lines.filter(|line| !line.starts_with('#')).collect();
-    let (program, scope) = compile(&source.join("\n"));
-    let plan = |number: u64| {
-        let mut updates = Updates::default();
-        let rate = 1_000_000 + 10_000 * (number % 50);
-        for (name, value) in [
-            ("plan", number),
-            ("r1", rate * 105 / 100),
-            ("r2", rate * 95 / 100),
-            ("r3", rate * 95 / 100),
-            ("r4", rate * 105 / 100),
-            ("hold", rate),
-            ("mi", 10_000 + 500 * (number % 7)),
-            ("tx", 0),
-        ] {
-            updates.set(entry(&scope, name), value);
-        }
-        updates
-    };
-    let step = |i: u64| {
-        // A sawtooth of 10 to 40 ms stands for a queue that fills and drains.
-        let rtt_us = 10_000 + 30 * (i % 1000);
-        Step {
-            after_us: 20 + 700 * (i % 3) + if i % 911 == 0 { 200_000 } else { 0 },
-            restart: i == 7000,
-            updates: if i % 313 == 0 {
-                plan(i / 313)
-            } else {
-                Updates::default()
-            },
-            ack: Primitives {
-                bytes_acked: 1448 * (1 + i % 2),
-                packets_acked: 1 + i % 2,
-                packets_misordered: u64::from(i % 50 == 0),
-                lost_pkts_sample: if i % 97 == 0 { 3 } else { 0 },
-                rtt_sample_us: if i % 11 == 0 { 0 } else { rtt_us },
-                rate_outgoing: 1_000_000,
-                was_timeout: i % 911 == 0,
-                ..Primitives::default()
-            },
-            cwnd: 100_000,
-            rate: 1_000_000,
-        }
-    };
-    let steps = (0..20_000).map(step).collect();
-    let seen = conforms(&Case { program, steps });
+    let seen = conforms(&scripted::pk3c());
     println!("{seen:?}");
     assert_eq!((seen.steps, seen.errors), (20_000, 0));
     assert!(seen.reports > 300, "{seen:?}");
@@ -471,6 +393,27 @@ fn differs_uid_1_replaces_only_itself() {
         None
     );
     assert_eq!(datapath.deliver(&change), Ok(()));
+}
+
+/// libccp takes the CREATE of a flow in a slot that was used less than 100 ms ago for a repeated
+/// one: it sends none, and until one is sent the flow runs no program.
+#[test]
+fn differs_a_slot_is_used_again_at_once() {
+    let libccp = libccp();
+    let flow = libccp.open_new();
+    let theirs = libccp.reopen(flow);
+    assert_eq!(theirs.len(), 1, "the close, and no CREATE: {theirs:?}");
+    let mut datapath = Datapath::new(Limits {
+        flows: 1,
+        ..Limits::default()
+    });
+    let mut out = Vec::new();
+    let first = datapath.open(&FlowInfo::default(), &mut out).unwrap();
+    datapath.close(first, &mut out).unwrap();
+    out.clear();
+    let second = datapath.open(&FlowInfo::default(), &mut out).unwrap();
+    assert_ne!(first, second);
+    assert_eq!((out.len(), &out[..2]), (96, &[0, 0][..]), "a CREATE");
 }
 
 /// libccp gives back the length of the message's header, which is no error code of its own.

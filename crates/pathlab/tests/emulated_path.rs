@@ -184,8 +184,8 @@ fn median_delay_ms((sent, arrivals): (Vec<Instant>, Vec<(u32, Instant)>)) -> f64
 }
 
 #[test]
-fn capacity_is_the_set_rate() {
-    let Some(_turn) = turn("capacity_is_the_set_rate") else {
+fn kernel_capacity_is_the_set_rate() {
+    let Some(_turn) = turn("kernel_capacity_is_the_set_rate") else {
         return;
     };
     let path = Path::open(&clean(), 1).unwrap();
@@ -215,8 +215,8 @@ fn capacity_is_the_set_rate() {
 }
 
 #[test]
-fn delay_is_half_the_rtt_each_way() {
-    let Some(_turn) = turn("delay_is_half_the_rtt_each_way") else {
+fn kernel_delay_is_half_the_rtt_each_way() {
+    let Some(_turn) = turn("kernel_delay_is_half_the_rtt_each_way") else {
         return;
     };
     let path = Path::open(&clean(), 1).unwrap();
@@ -233,8 +233,8 @@ fn delay_is_half_the_rtt_each_way() {
 }
 
 #[test]
-fn loss_is_as_set_and_follows_from_the_seed() {
-    let Some(_turn) = turn("loss_is_as_set_and_follows_from_the_seed") else {
+fn kernel_loss_is_as_set_and_follows_from_the_seed() {
+    let Some(_turn) = turn("kernel_loss_is_as_set_and_follows_from_the_seed") else {
         return;
     };
     let spec = PathSpec {
@@ -265,8 +265,8 @@ fn loss_is_as_set_and_follows_from_the_seed() {
 }
 
 #[test]
-fn the_emulator_says_how_it_is_scheduled() {
-    let Some(_turn) = turn("the_emulator_says_how_it_is_scheduled") else {
+fn kernel_the_emulator_says_how_it_is_scheduled() {
+    let Some(_turn) = turn("kernel_the_emulator_says_how_it_is_scheduled") else {
         return;
     };
     let path = Path::open(&clean(), 1).unwrap();
@@ -294,8 +294,8 @@ fn the_emulator_says_how_it_is_scheduled() {
 }
 
 #[test]
-fn cubic_fills_a_clean_path_and_leaves_nothing_behind() {
-    let Some(_turn) = turn("cubic_fills_a_clean_path_and_leaves_nothing_behind") else {
+fn kernel_cubic_fills_a_clean_path_and_leaves_nothing_behind() {
+    let Some(_turn) = turn("kernel_cubic_fills_a_clean_path_and_leaves_nothing_behind") else {
         return;
     };
     let before = Machine::now();
@@ -350,8 +350,8 @@ fn under_a_script(script: &str) -> Result<pathlab::row::Row, RunError> {
 }
 
 #[test]
-fn an_agent_s_run_is_judged_by_its_log() {
-    let Some(_turn) = turn("an_agent_s_run_is_judged_by_its_log") else {
+fn kernel_an_agent_s_run_is_judged_by_its_log() {
+    let Some(_turn) = turn("kernel_an_agent_s_run_is_judged_by_its_log") else {
         return;
     };
     let line = |driven| {
@@ -375,8 +375,8 @@ fn an_agent_s_run_is_judged_by_its_log() {
 }
 
 #[test]
-fn an_agent_that_dies_in_the_run_is_an_error_that_shows_its_last_words() {
-    let test = "an_agent_that_dies_in_the_run_is_an_error_that_shows_its_last_words";
+fn kernel_an_agent_that_dies_in_the_run_is_an_error_that_shows_its_last_words() {
+    let test = "kernel_an_agent_that_dies_in_the_run_is_an_error_that_shows_its_last_words";
     let Some(_turn) = turn(test) else { return };
     match under_a_script("echo up >&2; sleep 1; echo killed by a bug >&2; exit 7") {
         Err(RunError::Agent(AgentError::Died { stderr, .. })) => {
@@ -387,8 +387,9 @@ fn an_agent_that_dies_in_the_run_is_an_error_that_shows_its_last_words() {
 }
 
 #[test]
-fn an_interrupt_ends_a_run_at_once_and_leaves_nothing_behind() {
-    let Some(_turn) = turn("an_interrupt_ends_a_run_at_once_and_leaves_nothing_behind") else {
+fn kernel_an_interrupt_ends_a_run_at_once_and_leaves_nothing_behind() {
+    let Some(_turn) = turn("kernel_an_interrupt_ends_a_run_at_once_and_leaves_nothing_behind")
+    else {
         return;
     };
     let before = Machine::now();
@@ -432,8 +433,8 @@ fn hold_a_path_until_killed() {
 }
 
 #[test]
-fn sigkill_leaves_nothing_behind() {
-    let Some(_turn) = turn("sigkill_leaves_nothing_behind") else {
+fn kernel_sigkill_leaves_nothing_behind() {
+    let Some(_turn) = turn("kernel_sigkill_leaves_nothing_behind") else {
         return;
     };
     let before = Machine::now();

@@ -5,11 +5,10 @@
 //! than the verifier about jumps: they go forward. What surrounds a program on an ACK
 //! (`ccp.bpf.c`) is done here, register by register.
 
+use crate::generate::{Case, Sent, Step};
 use crate::layout::*;
 use crate::translate::{Frame, Target, translate};
 use ccp_vm::{Machine, Program, Reg, Updates};
-
-use crate::generate::{Case, Step};
 
 /// Where a translated program runs.
 pub(crate) trait Translated {
@@ -68,14 +67,14 @@ impl<T: Translated> Run<'_, T> {
         }
     }
 
-    /// What `ccp.bpf.c` does before the program.
-    fn prepare(&mut self, step: &Step, now_us: u64, change: bool) {
+    /// What `ccp.bpf.c` does before the program, with what the mailbox has collected.
+    fn prepare(&mut self, step: &Step, now_us: u64, staged: &Updates, change: bool) {
         if change {
             self.define(|_| true);
             self.translated.set_time_zero_us(now_us);
         }
         for entry in 0..Updates::CWND {
-            if let Some(value) = step.updates.get(entry) {
+            if let Some(value) = staged.get(entry) {
                 self.set(Reg::Control(entry as u8), value);
             }
         }
@@ -84,9 +83,8 @@ impl<T: Translated> Run<'_, T> {
         self.set(Reg::REPORT, 0);
         let zero = self.translated.time_zero_us();
         self.set(Reg::MICROS, now_us.wrapping_sub(zero));
-        let staged = |entry, now| step.updates.get(entry).unwrap_or(now);
-        self.set(Reg::CWND, staged(Updates::CWND, step.cwnd));
-        self.set(Reg::RATE, staged(Updates::RATE, step.rate));
+        self.set(Reg::CWND, staged.get(Updates::CWND).unwrap_or(step.cwnd));
+        self.set(Reg::RATE, staged.get(Updates::RATE).unwrap_or(step.rate));
         for (i, value) in step.ack.values(now_us).into_iter().enumerate() {
             self.set(Reg::Primitive(i as u8), value);
         }
@@ -116,15 +114,19 @@ pub(crate) fn conforms(case: &Case, translated: &mut impl Translated) -> Seen {
     let (mut now_us, mut seen) = (1_000_000u64, Seen::default());
     for (i, step) in case.steps.iter().enumerate() {
         now_us += step.after_us;
-        let change = i == 0 || step.restart;
-        if change {
-            machine.change_program(program.clone(), &step.updates);
-        } else {
-            machine.update(&step.updates).unwrap();
+        let (mut staged, mut changed) = (Updates::default(), false);
+        for Sent { change, updates } in &step.sent {
+            if *change {
+                machine.change_program(program.clone(), updates);
+                (staged, changed) = (updates.clone(), true);
+            } else {
+                machine.update(updates).unwrap();
+                staged.merge(updates);
+            }
         }
         let outcome = machine.invoke(now_us, &step.ack, step.cwnd, step.rate);
 
-        run.prepare(step, now_us, change);
+        run.prepare(step, now_us, &staged, changed);
         let ended = run.translated.run();
         assert_eq!(
             ended,
@@ -133,7 +135,7 @@ pub(crate) fn conforms(case: &Case, translated: &mut impl Translated) -> Seen {
             outcome.error
         );
         let positive = |value: u64| Some(value).filter(|v| *v > 0);
-        let staged = |entry| step.updates.get(entry).and_then(positive);
+        let staged = |entry| staged.get(entry).and_then(positive);
         let (mut cwnd, mut rate) = (staged(Updates::CWND), staged(Updates::RATE));
         if ended {
             cwnd = positive(run.get(Reg::CWND)).or(cwnd);

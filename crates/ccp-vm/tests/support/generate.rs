@@ -222,15 +222,19 @@ impl Choices<'_> {
         }
     }
 
+    fn sent(&mut self) -> Sent {
+        Sent {
+            change: self.one_in(4),
+            updates: self.updates(),
+        }
+    }
+
     fn step(&mut self) -> Step {
         Step {
             after_us: self.u32().into(),
-            restart: self.one_in(8),
-            updates: if self.one_in(3) {
-                self.updates()
-            } else {
-                Updates::default()
-            },
+            sent: (0..self.below(4).saturating_sub(1))
+                .map(|_| self.sent())
+                .collect(),
             ack: self.ack(),
             cwnd: self.u32().into(),
             rate: self.u64(),
@@ -239,7 +243,12 @@ impl Choices<'_> {
 
     pub(crate) fn case(&mut self) -> Case {
         let program = self.program(1);
-        let steps = (0..1 + self.below(8)).map(|_| self.step()).collect();
+        let mut steps: Vec<_> = (0..1 + self.below(8)).map(|_| self.step()).collect();
+        let begin = Sent {
+            change: true,
+            updates: self.updates(),
+        };
+        steps[0].sent.insert(0, begin);
         Case { program, steps }
     }
 }
@@ -260,14 +269,20 @@ pub(crate) struct Case {
     pub(crate) steps: Vec<Step>,
 }
 
-/// One ACK. The first one of a case also brings the program.
+/// What the agent sends between two ACKs.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    /// The program, once more, and not only values.
+    pub(crate) change: bool,
+    pub(crate) updates: Updates,
+}
+
+/// One ACK, and what was sent before it. The first one of a case is sent the program.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     /// Time since the step before.
     pub(crate) after_us: u64,
-    /// The agent sends the program once more.
-    pub(crate) restart: bool,
-    pub(crate) updates: Updates,
+    pub(crate) sent: Vec<Sent>,
     pub(crate) ack: Primitives,
     pub(crate) cwnd: u64,
     pub(crate) rate: u64,
