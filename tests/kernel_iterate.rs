@@ -24,14 +24,19 @@ fn kernel_a_restarted_agent_changes_the_rate_of_a_live_connection() {
     };
     let spec = path::spec(50, 40, 0.0);
     let path = path::open(&spec);
-    let mut agent = Agent::start(&[]);
+    let mut agent = Agent::start(&["--keep"]);
     let load = Load::over(&path, NAME, 1, Demand::Greedy);
     let port = load.ports()[0];
     std::thread::sleep(PHASE);
 
     let mut restarts = Vec::new();
-    for arguments in [&["--max-rate", "8mbit"][..], &[]] {
-        agent.kill9();
+    // Once after a clean stop that keeps the datapath, once after a crash.
+    for (clean, arguments) in [(true, &["--max-rate", "8mbit"][..]), (false, &[])] {
+        if clean {
+            agent.stop();
+        } else {
+            agent.kill9();
+        }
         agent = Agent::start(arguments);
         assert!(
             eventually(Duration::from_secs(1), || agent.flow_start(port).is_some()),

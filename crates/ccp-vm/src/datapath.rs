@@ -137,7 +137,7 @@ impl Datapath {
 
     /// The READY message, which makes an agent install its programs; `id` is the datapath's.
     pub fn ready(&self, id: u32) -> [u8; READY_LEN] {
-        let mut bytes = [0; READY_LEN as usize];
+        let mut bytes = [0; READY_LEN];
         bytes[..8].copy_from_slice(&header(READY, READY_LEN, 0));
         bytes[8..].copy_from_slice(&id.to_le_bytes());
         bytes

@@ -263,7 +263,7 @@ impl Program {
         let (events, instrs) = items.split_at(num_events);
         let num_defs = instrs.iter().take_while(|raw| raw[0] == DEF).count();
         let (defs, instrs) = instrs.split_at(num_defs);
-        let definitions = decode_all(defs, |i, raw| decode_definition(i, raw))?;
+        let definitions = decode_all(defs, decode_definition)?;
         let instructions = decode_all(instrs, |i, raw| decode_instruction(num_defs + i, raw))?;
         let events = decode_all(events, |i, raw| decode_event(i, raw, num_defs, num_instrs))?;
         Self::new(uid, definitions, events, instructions)
