@@ -2,7 +2,7 @@
 # Makes this machine ready: scripts/setup.sh [base|test|guest]
 #
 #   base   what building and `make demo` need
-#   test   base, and rustfmt, clippy, cargo-deny, shellcheck for `make test`
+#   test   base, and rustfmt, clippy, cargo-deny, cargo-fuzz with nightly, shellcheck for `make test`
 #   guest  base, and QEMU with what builds a guest image, for `make test-guest`
 #
 # As root it installs missing Debian packages and mounts bpffs on /sys/fs/bpf if it is not mounted (the mount stays:
@@ -11,10 +11,10 @@
 set -eu
 
 # The package's minimum, rust-version in Cargo.toml.
-RUST_MINOR_MIN=88
+RUST_MINOR_MIN=89
 
-BASE_PACKAGES="gcc pkg-config clang libelf-dev zlib1g-dev iperf3 iproute2 ethtool netcat-openbsd curl procps kmod"
-GUEST_PACKAGES="qemu-system-x86 busybox-static cpio zstd xz-utils"
+BASE_PACKAGES="gcc make pkg-config clang libelf-dev zlib1g-dev iperf3 iproute2 ethtool netcat-openbsd curl procps kmod"
+GUEST_PACKAGES="qemu-system-x86 busybox-static xz-utils"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() {
@@ -90,6 +90,21 @@ need_cargo_deny() {
         say "cargo-deny is not to be had; 'make test' will count its checks as skipped"
 }
 
+# Fuzzing takes the nightly compiler.
+need_cargo_fuzz() {
+    if ! cargo +nightly --version >/dev/null 2>&1; then
+        say "installing the nightly toolchain for fuzzing"
+        rustup toolchain install nightly --profile minimal >&2 || {
+            say "no nightly toolchain is to be had; 'make test' will count fuzzing as skipped"
+            return 0
+        }
+    fi
+    command -v cargo-fuzz >/dev/null 2>&1 && return
+    say "installing cargo-fuzz (once)"
+    cargo install --locked --quiet --debug cargo-fuzz >&2 ||
+        say "cargo-fuzz is not to be had; 'make test' will count fuzzing as skipped"
+}
+
 # Without bpffs nothing can be pinned: the agent would lose its flows in a crash.
 need_bpffs() {
     is_root || return 0
@@ -125,4 +140,5 @@ if [ "$mode" = test ]; then
     need_component rustfmt fmt
     need_component clippy clippy
     need_cargo_deny
+    need_cargo_fuzz
 fi

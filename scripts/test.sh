@@ -69,6 +69,18 @@ advisories() {
     fi
 }
 
+# The parsers of what an agent sends, and the translator; without the tools the script says so and exits with 3.
+fuzz() {
+    heading "fuzzing"
+    local status=0
+    scripts/fuzz.sh 2>&1 | tee "$log" || status=$?
+    case $status in
+    0) passed=$((passed + $(grep -c '^== fuzz ' "$log"))) ;;
+    3) skipped=$((skipped + 1)) ;;
+    *) record_failure fuzzing ;;
+    esac
+}
+
 check "format (cargo fmt)" cargo fmt --all --check
 check "lints (clippy)" cargo clippy --locked --workspace --all-targets -- -D warnings
 check "documentation (rustdoc)" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
@@ -90,6 +102,7 @@ tests "unit and integration tests" \
     cargo test --locked --workspace --no-fail-fast -- --show-output --skip kernel_
 tests "kernel tests" \
     cargo test --locked --release --workspace --lib --bins --tests --no-fail-fast -- --show-output --test-threads=1 kernel_
+fuzz
 
 printf '\n'
 for failure in "${failures[@]}"; do

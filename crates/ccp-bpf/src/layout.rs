@@ -13,18 +13,12 @@ pub(crate) const NUM_REPORT: u8 = ccp_vm::NUM_REPORT;
 pub(crate) const REG_CONTROL: u8 = 16;
 pub(crate) const NUM_CONTROL: u8 = ccp_vm::NUM_CONTROL;
 pub(crate) const REG_IMPLICIT: u8 = 32;
-pub(crate) const NUM_IMPLICIT: u8 = ccp_vm::NUM_IMPLICIT;
 pub(crate) const REG_LOCAL: u8 = 38;
-pub(crate) const NUM_LOCAL: u8 = ccp_vm::NUM_LOCAL;
 pub(crate) const REG_TMP: u8 = 44;
-pub(crate) const NUM_TMP: u8 = ccp_vm::NUM_TMP;
 pub(crate) const REG_PRIM: u8 = 52;
-pub(crate) const NUM_PRIM: u8 = ccp_vm::NUM_PRIMITIVE;
 pub(crate) const NUM_REGS: usize = 67;
 pub(crate) const NUM_DEF: usize = 32;
 
-pub(crate) const MBOX_CWND: usize = ccp_vm::Updates::CWND;
-pub(crate) const MBOX_RATE: usize = ccp_vm::Updates::RATE;
 pub(crate) const MBOX_WRITING: u32 = 1;
 pub(crate) const MBOX_PENDING: u32 = 2;
 pub(crate) const MBOX_STEP: u32 = 4;
@@ -230,6 +224,7 @@ const _: () = assert!(std::mem::offset_of!(FlowSlot, regs) == FLOW_REGS_OFF as u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccp_vm::{NUM_IMPLICIT, NUM_LOCAL, NUM_PRIMITIVE, NUM_TMP, Updates};
     use std::collections::HashMap;
 
     #[test]
@@ -255,11 +250,11 @@ mod tests {
             ("REG_TMP", REG_TMP.into()),
             ("NUM_TMP", NUM_TMP.into()),
             ("REG_PRIM", REG_PRIM.into()),
-            ("NUM_PRIM", NUM_PRIM.into()),
+            ("NUM_PRIM", NUM_PRIMITIVE.into()),
             ("NUM_REGS", NUM_REGS as i64),
             ("NUM_DEF", NUM_DEF as i64),
-            ("MBOX_CWND", MBOX_CWND as i64),
-            ("MBOX_RATE", MBOX_RATE as i64),
+            ("MBOX_CWND", Updates::CWND as i64),
+            ("MBOX_RATE", Updates::RATE as i64),
             ("MBOX_WRITING", MBOX_WRITING.into()),
             ("MBOX_PENDING", MBOX_PENDING.into()),
             ("MBOX_STEP", MBOX_STEP.into()),

@@ -1,5 +1,6 @@
 //! The same programs on the same ACKs in libccp's machine and in ours: the same settings, reports,
 //! errors and registers. Where libccp is wrong, the difference is a test of its own (`differs_*`).
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/generate.rs"]
 mod generate;

@@ -8,7 +8,7 @@
 use crate::generate::{Case, Sent, Step};
 use crate::layout::*;
 use crate::translate::{Frame, Target, translate};
-use ccp_vm::{Machine, Program, Reg, Updates};
+use ccp_vm::{Machine, NUM_IMPLICIT, NUM_LOCAL, NUM_TMP, Program, Reg, Updates};
 
 /// Where a translated program runs.
 pub(crate) trait Translated {
