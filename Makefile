@@ -8,13 +8,14 @@ PROGRAM := $(TARGET_DIR)/release/pk3c-ccp
 # rustup's default place, for shells that have not read its profile yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help build demo test test-guest clean
+.PHONY: help build demo test test-guest test-kernels clean
 
 help:
 	@echo 'make build                build target/release/pk3c-ccp'
 	@echo 'make demo [ARGS=--json]   compare cubic, bbr and pk3c on three emulated paths (root, under 3 minutes)'
 	@echo 'make test                 all checks and tests; as root with BPF also the kernel tests'
 	@echo 'make test-guest [ARGS=]   the same comparison in a QEMU guest under virtual time (no root needed to run)'
+	@echo 'make test-kernels         the datapath and agent tests on Linux 6.1 and 6.12 in QEMU (no root needed to run)'
 	@echo 'make clean                remove what the build made'
 
 build:
@@ -32,6 +33,10 @@ test-guest:
 	@scripts/setup.sh guest >&2
 	@cargo build --locked --release >&2
 	@$(PROGRAM) demo --backend guest $(ARGS)
+
+test-kernels:
+	@scripts/setup.sh guest >&2
+	@scripts/test-guest.sh $(ARGS)
 
 clean:
 	cargo clean

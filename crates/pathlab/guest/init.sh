@@ -8,6 +8,8 @@
 # at once, as it would with a short access link. Segmentation offload is off on the devices, so
 # the bottleneck queue holds packets that fit the MTU.
 #
+# With a /script instead of a /plan, it runs that and sends its output and status.
+#
 # /plan sets CC, FLOWS, SECS, RATE_BPS, RTT_US, QUEUE_LIMIT, LOSS_PERCENT, GSO_MAX_SEGS and, for an agent, AGENT.
 # /events has lines "DELAY_S ACTION": what happens to the agent while the flows run.
 
@@ -89,8 +91,16 @@ play_events() {
 	done </events
 }
 
-. /plan
 echo "guest 1 $(uname -r)" >&3
+if [ -f /script ]; then
+	ip link set lo up
+	sh /script >/tmp/output 2>&1
+	echo $? >/tmp/status
+	send output
+	send status
+	finish
+fi
+. /plan
 
 for ns in c r s; do
 	must ip netns add $ns

@@ -51,6 +51,11 @@ impl Host {
     }
 }
 
+/// A program of this machine, or the package that it is in as an error.
+pub(super) fn need_program(name: &str, package: &'static str) -> Result<PathBuf, Error> {
+    find_program(name).ok_or(Error::Missing(vec![package]))
+}
+
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let admin = ["/usr/sbin", "/sbin"].map(PathBuf::from);

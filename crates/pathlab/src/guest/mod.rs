@@ -20,6 +20,7 @@
 //! - the agent shares the single CPU with the TCP stack, and its CPU share is one of that CPU.
 
 mod error;
+mod exec;
 mod host;
 mod image;
 mod kernel;
@@ -45,6 +46,7 @@ use crate::row::Row;
 use crate::scenario::{PathSpec, Scheme};
 
 pub use error::Error;
+pub use exec::{Executed, exec};
 pub use kernel::{KernelVersion, UnknownKernel};
 pub use outcome::{Interval, Outcome};
 pub use path::{ParsePathError, parse_path};
