@@ -14,7 +14,7 @@ help:
 	@echo 'make build                build target/release/pk3c-ccp'
 	@echo 'make demo [ARGS=--json]   compare cubic, bbr and pk3c on three emulated paths (root, under 3 minutes)'
 	@echo 'make test                 all checks and tests; as root with BPF also the kernel tests'
-	@echo 'make test-guest [ARGS=]   the same comparison in a QEMU guest under virtual time (no root needed to run)'
+	@echo 'make test-guest [ARGS=]   the same comparison in a QEMU guest under virtual time, then test-kernels'
 	@echo 'make test-kernels         the datapath and agent tests on Linux 6.1 and 6.12 in QEMU (no root needed to run)'
 	@echo 'make clean                remove what the build made'
 
@@ -33,6 +33,7 @@ test-guest:
 	@scripts/setup.sh guest >&2
 	@cargo build --locked --release >&2
 	@$(PROGRAM) demo --backend guest $(ARGS)
+	@scripts/test-guest.sh >&2
 
 test-kernels:
 	@scripts/setup.sh guest >&2
