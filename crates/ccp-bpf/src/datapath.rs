@@ -143,8 +143,8 @@ pub enum Origin {
     Loaded,
     /// A previous agent's, as it was.
     Adopted,
-    /// A previous agent's maps and registration, under this version's code. Sockets of before go
-    /// on under the old code, and are driven too.
+    /// A previous agent's maps and registration, under this version's code or with other limits.
+    /// Sockets of before go on under the old ones, and are driven too.
     Upgraded,
 }
 
@@ -363,7 +363,8 @@ fn load(config: &Config, kernel: Kernel) -> Result<(), Error> {
     let control = Maps::open(&config.pin_dir)?.control()?;
     let control = control.get(0).expect("the control map has one value");
     control.layout_version.store(LAYOUT_VERSION, Relaxed);
-    control.object_hash.store(object::version(), Relaxed);
+    let version = object::version(config, kernel);
+    control.object_hash.store(version, Relaxed);
     config
         .names
         .iter()
@@ -396,7 +397,8 @@ fn adopt(config: &Config, kernel: Kernel, pinned: &[String]) -> Result<Origin, E
         info!(name, "no longer offered");
         pins::unregister(&config.pin_dir, name)?;
     }
-    let same = control.object_hash.load(Relaxed) == object::version();
+    let version = object::version(config, kernel);
+    let same = control.object_hash.load(Relaxed) == version;
     for name in &config.names {
         match (pinned.contains(name), same) {
             (true, true) => {}
@@ -404,7 +406,7 @@ fn adopt(config: &Config, kernel: Kernel, pinned: &[String]) -> Result<Origin, E
             (false, _) => object::register(config, kernel, name)?,
         }
     }
-    control.object_hash.store(object::version(), Relaxed);
+    control.object_hash.store(version, Relaxed);
     Ok(if same {
         Origin::Adopted
     } else {

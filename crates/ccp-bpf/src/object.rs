@@ -28,12 +28,26 @@ const BPF_F_LINK: u32 = 1 << 13;
 const CREATE_RETRY_US: u32 = 100_000;
 
 /// Tells one version of the BPF code from another: FNV-1a over the sources, which, unlike the
-/// object, do not depend on where they were built.
-pub(crate) fn version() -> u64 {
-    let bytes = SOURCES.iter().flat_map(|source| source.bytes());
+/// object, do not depend on where they were built, and over the limits, which are fixed at load.
+pub(crate) fn version(config: &Config, kernel: Kernel) -> u64 {
+    let sources = SOURCES.iter().flat_map(|source| source.bytes());
+    let bytes = sources.chain(load_config(config, kernel, "").encode());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+/// What one load's read-only data is to say.
+fn load_config<'a>(config: &Config, kernel: Kernel, name: &'a str) -> LoadConfig<'a> {
+    LoadConfig {
+        silence_us: config.silence.as_micros() as u32,
+        create_retry_us: CREATE_RETRY_US,
+        min_cwnd: config.min_cwnd,
+        have_cubic: kernel.has_cubic,
+        min_rate: config.min_rate,
+        max_rate: config.max_rate,
+        name,
+    }
 }
 
 /// The struct_ops whose `cong_control` has the running kernel's signature.
@@ -88,16 +102,7 @@ fn open(config: &Config, kernel: Kernel, name: &str) -> Result<OpenObject, Error
                 }
             }
             _ if map_name.ends_with(".rodata.config") => {
-                let settings = LoadConfig {
-                    silence_us: config.silence.as_micros() as u32,
-                    create_retry_us: CREATE_RETRY_US,
-                    min_cwnd: config.min_cwnd,
-                    have_cubic: kernel.has_cubic,
-                    min_rate: config.min_rate,
-                    max_rate: config.max_rate,
-                    name,
-                }
-                .encode();
+                let settings = load_config(config, kernel, name).encode();
                 let value = map.initial_value_mut();
                 let value = value.ok_or(Error::Kernel {
                     missing: "read-only data",

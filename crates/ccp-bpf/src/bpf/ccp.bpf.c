@@ -91,6 +91,7 @@ extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
  * Per-socket state beside Cubic's: struct bictcp takes the first 60 bytes of
  * icsk_ca_priv, so that Cubic's own functions can run on the same socket.
  */
+#define CA_RATED(sk) (inet_csk(sk)->icsk_ca_priv[9]) /* the agent has set the rate */
 #define CA_MODE(sk) (inet_csk(sk)->icsk_ca_priv[10])
 #define CA_PRR_DELIVERED(sk) (inet_csk(sk)->icsk_ca_priv[11])
 #define CA_SLOT(sk) (inet_csk(sk)->icsk_ca_priv[12]) /* slot + 1, 0 = none */
@@ -127,9 +128,10 @@ static __always_inline __u32 packets_in_flight(const struct tcp_sock *tp)
 	return tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
 }
 
+/* A time from the future is no sign of life, or a mad agent could keep the flows for ever. */
 static __always_inline bool agent_alive(__u64 now)
 {
-	return READ_ONCE(control.beat_us) + config.silence_us > now;
+	return now - READ_ONCE(control.beat_us) + config.silence_us < 2ULL * config.silence_us;
 }
 
 static __always_inline void set_cwnd_packets(struct tcp_sock *tp, __u32 packets)
@@ -171,7 +173,7 @@ static __always_inline bool have_cubic(void)
 }
 
 /* tcp_update_pacing_rate() with the default ratios, 200 % and 120 %. */
-static __always_inline void fallback_pace(struct sock *sk, struct tcp_sock *tp)
+static __always_inline void pace_by_window(struct sock *sk, struct tcp_sock *tp)
 {
 	__u32 srtt_us = tp->srtt_us >> 3, cwnd = tp->snd_cwnd;
 	__u64 rate;
@@ -228,7 +230,7 @@ static __always_inline void fallback_ack(struct sock *sk, struct tcp_sock *tp, _
 		cubictcp_cong_avoid(sk, ack, rs->acked_sacked);
 	else
 		tcp_reno_cong_avoid(sk, ack, rs->acked_sacked);
-	fallback_pace(sk, tp);
+	pace_by_window(sk, tp);
 }
 
 /* ------------------------------------------------------------ modes */
@@ -387,8 +389,11 @@ static __always_inline void check_mailbox(struct sock *sk, struct tcp_sock *tp, 
 		return;
 	if (CA_MODE(sk) == MODE_FALLBACK) {
 		CA_MODE(sk) = MODE_AGENT;
+		CA_RATED(sk) = 0;
 		f->stats.mode_since_us = staged_since(f, now);
 	}
+	if (f->regs[CCP_REG_IMPLICIT + 5])
+		CA_RATED(sk) = 1;
 	set_cwnd(tp, f->regs[CCP_REG_IMPLICIT + 4]);
 	set_rate(sk, f->regs[CCP_REG_IMPLICIT + 5]);
 }
@@ -477,6 +482,10 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 		fallback_ack(sk, tp, ack, rs);
 		return;
 	}
+	if (!CA_RATED(sk)) { /* an algorithm of windows, or one that has not decided yet */
+		pace_by_window(sk, tp);
+		set_rate(sk, sk->sk_pacing_rate);
+	}
 	f->stats.invocations++;
 	f->regs[CCP_REG_IMPLICIT + 0] = 0;
 	f->regs[CCP_REG_IMPLICIT + 1] = 0;
@@ -511,11 +520,15 @@ void BPF_PROG(ccp_epilogue, struct sock *sk)
 	struct ccp_flow *f = flow_of(sk);
 	struct ccp_prog *p;
 	__u32 index, len;
+	__u64 rate;
 
 	if (!f)
 		return;
 	set_cwnd(tcp_sk(sk), f->regs[CCP_REG_IMPLICIT + 4]);
+	rate = sk->sk_pacing_rate;
 	set_rate(sk, f->regs[CCP_REG_IMPLICIT + 5]);
+	if (sk->sk_pacing_rate != rate)
+		CA_RATED(sk) = 1;
 	if (!f->regs[CCP_REG_IMPLICIT + 2])
 		return;
 	index = f->prog;

@@ -1,0 +1,146 @@
+//! The datapath on Debian's kernels 6.1 and 6.12: its kernel tests, and the agent with what befalls
+//! agents, in guests. `scripts/test-guest.sh` builds what they run and calls this:
+//!
+//! - `PK3C_AGENT` is the agent's binary,
+//! - `CCP_KERNEL_TESTS` the binaries of ccp-bpf's kernel tests, separated by colons.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pathlab::guest::{
+    self, AGENT_BINARY, Action, Config, Error, Event, GuestRun, KernelVersion, Outcome,
+};
+use pathlab::scenario::Scheme;
+
+const KERNELS: [KernelVersion; 2] = [KernelVersion::V6_1, KernelVersion::V6_12];
+
+/// The outcomes, or `None` if this machine cannot make guests, which is said aloud.
+fn outcomes(test: &str, config: &Config, runs: &[GuestRun]) -> Option<Vec<Outcome>> {
+    match guest::run(config, runs, &mut |progress| eprintln!("{progress}")) {
+        Err(error @ (Error::Missing(_) | Error::NoKernelPackage(_))) => {
+            println!("SKIPPED {test}: {error}");
+            None
+        }
+        Err(error) => panic!("Linux {}: {error}", config.kernel),
+        Ok(outcomes) => Some(outcomes),
+    }
+}
+
+fn config(kernel: KernelVersion, binary: PathBuf) -> Config {
+    Config {
+        kernel,
+        agent: Some(binary),
+        jobs: NonZeroUsize::new(2).expect("2 is not 0"),
+        ..Config::default()
+    }
+}
+
+fn run(path: &str, scheme: Scheme, flows: u32, secs: u32) -> GuestRun {
+    GuestRun {
+        path: guest::parse_path(path).expect("a path"),
+        scheme,
+        flows,
+        secs,
+        events: Vec::new(),
+    }
+}
+
+/// Runs a test binary in the place of an agent, beside a flow that hardly needs the CPU. Without
+/// the thousands of random programs: a guest executes 500 million instructions per second.
+fn test_binary(secs: u32) -> GuestRun {
+    let script = format!(
+        "mkdir -p /run/lock; {AGENT_BINARY} kernel_ --nocapture --test-threads=1 --skip random_programs --skip odd_and_large >&2; echo \"status $?\" >&2
+        trap exit TERM
+        while :; do sleep 0.05; done"
+    );
+    let command = ["/bin/sh", "-c", &script].map(str::to_owned).to_vec();
+    let scheme = Scheme::Agent {
+        name: "cubic".into(),
+        command,
+    };
+    run("name=idle,rate=1mbit,rtt=20ms", scheme, 1, secs)
+}
+
+#[test]
+#[ignore = "boots QEMU"]
+fn the_datapath_s_kernel_tests_pass_on_debian_s_kernels() {
+    let test = "the_datapath_s_kernel_tests_pass_on_debian_s_kernels";
+    let Ok(binaries) = std::env::var("CCP_KERNEL_TESTS") else {
+        println!("SKIPPED {test}: CCP_KERNEL_TESTS is not set (scripts/test-guest.sh sets it)");
+        return;
+    };
+    let mut failed = Vec::new();
+    for kernel in KERNELS {
+        for binary in binaries.split(':').map(Path::new) {
+            let config = config(kernel, binary.to_owned());
+            let Some(outcomes) = outcomes(test, &config, &[test_binary(60)]) else {
+                return;
+            };
+            let Outcome {
+                agent_log, kernel, ..
+            } = &outcomes[0];
+            println!("{} on Linux {kernel}:\n{agent_log}", binary.display());
+            let ran = !agent_log.contains(" 0 passed");
+            if !(ran && agent_log.contains("status 0")) {
+                failed.push(format!("{} on Linux {kernel}", binary.display()));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+#[ignore = "boots QEMU"]
+fn the_agent_is_killed_stopped_and_replaced_on_debian_s_kernels() {
+    let test = "the_agent_is_killed_stopped_and_replaced_on_debian_s_kernels";
+    let Some(agent) = std::env::var_os("PK3C_AGENT") else {
+        println!("SKIPPED {test}: PK3C_AGENT is not set (scripts/test-guest.sh sets it)");
+        return;
+    };
+    let event = |millis, action| Event {
+        at: Duration::from_millis(millis),
+        action,
+    };
+    let pk3c = || Scheme::Agent {
+        name: "pk3c".into(),
+        command: [AGENT_BINARY, "run", "--log-format", "json"]
+            .map(str::to_owned)
+            .to_vec(),
+    };
+    let path = "name=short,rate=20mbit,rtt=20ms";
+    let mut frozen = run(path, pk3c(), 4, 8);
+    frozen.events = vec![event(2000, Action::Stop), event(4000, Action::Continue)];
+    let mut replaced = run(path, pk3c(), 4, 8);
+    replaced.events = vec![event(2000, Action::Kill), event(4000, Action::Restart)];
+    // iperf3 has no more than 128 streams; 500 sockets are in ccp-bpf's kernel_scale.
+    let many = run("name=many,rate=100mbit,rtt=20ms", pk3c(), 128, 4);
+    let runs = [run(path, pk3c(), 1, 6), frozen, replaced, many];
+    for kernel in KERNELS {
+        let config = config(kernel, agent.clone().into());
+        let Some(outcomes) = outcomes(test, &config, &runs) else {
+            return;
+        };
+        for (run, outcome) in runs.iter().zip(&outcomes) {
+            let Outcome {
+                row,
+                remarks,
+                kernel,
+                ..
+            } = outcome;
+            let stall = outcome.longest_stall();
+            println!(
+                "Linux {kernel}, {}: share {:.2}, driven {:?}, longest stall {stall:?}",
+                run.label(),
+                row.share,
+                row.agent_driven
+            );
+            assert_eq!(remarks, "", "{}", run.label());
+            assert!(stall < Duration::from_secs(1), "{}: {stall:?}", run.label());
+            assert!(row.share > 0.5, "{}: {}", run.label(), row.share);
+            let driven = row.agent_driven.expect("an agent's run");
+            let least = if run.events.is_empty() { 0.95 } else { 0.3 };
+            assert!(driven > least, "{}: driven {driven}", run.label());
+        }
+    }
+}
