@@ -10,7 +10,8 @@
 //!                  is known)
 //! ```
 //!
-//! [`agent`] is the only module that knows portus and logs; [`record`] writes what went in and out. Everything else is a
+//! [`agent`] is the only module that knows portus and logs; [`record`] writes what went in and out, and
+//! [`simulate`] runs it in virtual time. Everything else is a
 //! function of parameters, seed and reports, and can be replayed from a record.
 //!
 //! Left to later versions, and named again where they belong: a mode to compete with buffer-filling flows, a restart
@@ -26,6 +27,7 @@ pub mod params;
 pub mod plan;
 pub mod program;
 pub mod record;
+pub mod simulate;
 pub mod startup;
 pub mod units;
 pub mod vivace;

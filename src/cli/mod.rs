@@ -6,6 +6,7 @@ mod detach;
 mod doctor;
 mod params;
 mod run;
+mod sim;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 First steps:
   pk3c-ccp doctor                 can this machine run it?
+  pk3c-ccp sim                    see it beside cubic in a simulation
   pk3c-ccp demo                   see it beside cubic and bbr on emulated paths (root)
   pk3c-ccp run                    make 'pk3c' available to sockets (root)
   iperf3 -c HOST -C pk3c          a connection that uses it
@@ -37,6 +39,8 @@ enum Verb {
     Run(Box<run::RunArgs>),
     /// Compare cubic, bbr and pk3c on three emulated paths, in under three minutes
     Demo(demo::DemoArgs),
+    /// Simulate flows over a bottleneck, in virtual time: no root, the same result everywhere
+    Sim(Box<sim::SimArgs>),
     /// Say whether this machine can run the agent, and what to change
     Doctor(doctor::DoctorArgs),
     /// Remove what an agent that was killed left: the registration, its pins, the default
@@ -48,6 +52,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Verb::Demo(args) => demo::run(&args),
+        Verb::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Detach(args) => detach::run(&args).map(|()| ExitCode::SUCCESS),
     };

@@ -2,7 +2,7 @@
 //! registration per name (`link-NAME`, or `ops-NAME` on kernels before 6.4).
 
 use crate::error::Error;
-use libbpf_rs::{ErrorKind, MapCore, MapHandle};
+use libbpf_rs::{ErrorKind, Link, MapCore, MapHandle};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,13 @@ pub(crate) fn unregister(dir: &Path, name: &str) -> Result<(), Error> {
         }
     }
     remove(&ops)?;
-    remove(&link(dir, name))
+    let link = link(dir, name);
+    // The kernel frees a link some time after its last name goes; from 6.11 it can be told to
+    // unregister at once. Before, the removal below does it.
+    if let Ok(pinned) = Link::open(&link) {
+        let _ = pinned.detach();
+    }
+    remove(&link)
 }
 
 /// Takes all names out of the list and removes the directory with our pins, and nothing else.

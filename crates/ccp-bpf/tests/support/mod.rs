@@ -78,7 +78,7 @@ pub(crate) fn is_listed(name: &str) -> bool {
 pub(crate) fn assert_gone(config: &Config) {
     assert!(!config.pin_dir.exists(), "{}", config.pin_dir.display());
     for name in &config.names {
-        assert!(!is_listed(name), "{name} is still listed");
+        wait_until("the name leaves the list", || !is_listed(name));
         wait_until("the kernel frees the registrations", || {
             maps::registrations(name) == 0
         });

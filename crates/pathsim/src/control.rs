@@ -1,0 +1,105 @@
+//! What decides how fast a flow sends.
+
+use crate::{MSS, SECOND};
+
+/// What one ACK showed. Packets are segments of [`MSS`] bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// Now, ns.
+    pub now_ns: u64,
+    /// Packets newly delivered, in or out of order.
+    pub delivered: u64,
+    /// Those of them above a hole.
+    pub misordered: u64,
+    /// Packets newly found lost.
+    pub lost: u64,
+    /// RTT of the newest packet delivered, ns; `None` if all were retransmissions.
+    pub rtt_ns: Option<u64>,
+    /// Smoothed RTT, ns; 0 before the first sample.
+    pub srtt_ns: u64,
+    /// Packets in flight after this ACK.
+    pub in_flight: u64,
+    /// Packets in flight before it.
+    pub prior_in_flight: u64,
+    /// Data written and not acknowledged, bytes.
+    pub pending_bytes: u64,
+    /// Delivery rate over the flight of the newest packet, bytes/s; 0 if not known.
+    pub delivery_rate: u64,
+    /// Send rate over the same flight, bytes/s; 0 if not known.
+    pub send_rate: u64,
+    /// Highest segment that is acknowledged together with all before it.
+    pub acked_to: u64,
+    /// The segment to be sent next.
+    pub next_segment: u64,
+    /// Whether losses of a reduction that was made already are being repaired.
+    pub in_recovery: bool,
+    /// Whether the window held the flow back within the last RTT.
+    pub window_limited: bool,
+}
+
+/// How a flow may send now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sending {
+    /// Packets in flight at most.
+    pub cwnd: u64,
+    /// Pacing rate in payload bytes/s; `None` sends as the window allows.
+    pub rate: Option<u64>,
+}
+
+/// A congestion control. Called by the flow's sender, in order of time.
+pub trait Controller {
+    /// Window and rate. Asked before every burst.
+    fn sending(&self) -> Sending;
+
+    /// Every ACK, after loss detection.
+    fn on_ack(&mut self, ack: &Ack);
+
+    /// The first loss since the last reduction was repaired: time to reduce. Comes before the ACK that showed it.
+    fn on_loss(&mut self, _now_ns: u64) {}
+
+    /// All packets since the last reduction arrived after all: what was reduced may be taken back.
+    fn on_spurious_loss(&mut self) {}
+
+    /// A retransmission timeout.
+    fn on_timeout(&mut self, now_ns: u64);
+
+    /// When to be called without an ACK, ns; `None` for never.
+    fn wake_at_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// The time of [`Controller::wake_at_ns`] has come.
+    fn wake(&mut self, _now_ns: u64) {}
+}
+
+/// The pacing rate that Linux gives a flow with a window: twice what slow start needs, 1.2 times later.
+pub(crate) fn paced(cwnd: u64, ssthresh: u64, srtt_ns: u64) -> Option<u64> {
+    let bytes = u128::from(cwnd) * u128::from(MSS) * u128::from(SECOND);
+    let rate = bytes.checked_div(u128::from(srtt_ns))?;
+    let rate = if cwnd < ssthresh / 2 {
+        rate * 2
+    } else {
+        rate + rate / 5
+    };
+    Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
+}
+
+/// Sends at one rate, whatever happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedRate {
+    /// Payload, bytes/s.
+    pub rate: u64,
+}
+
+impl Controller for FixedRate {
+    fn sending(&self) -> Sending {
+        Sending {
+            cwnd: u64::MAX,
+            rate: Some(self.rate.max(1)),
+        }
+    }
+
+    fn on_ack(&mut self, _: &Ack) {}
+
+    fn on_timeout(&mut self, _: u64) {}
+}
