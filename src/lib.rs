@@ -10,8 +10,8 @@
 //!                  is known)
 //! ```
 //!
-//! [`agent`] is the only module that knows portus and logs; [`record`] writes what went in and out, and
-//! [`simulate`] runs it in virtual time. Everything else is a
+//! [`agent`] is portus' side, the only module with a clock and logs; [`record`] writes what went in and out;
+//! [`simulate`] runs the same controllers and program (through portus' compiler) in virtual time. Everything else is a
 //! function of parameters, seed and reports, and can be replayed from a record.
 //!
 //! Left to later versions, and named again where they belong: a mode to compete with buffer-filling flows, a restart
