@@ -5,7 +5,7 @@
 //! - `CCP_KERNEL_TESTS` the binaries of ccp-bpf's kernel tests, separated by colons.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pathlab::guest::{
@@ -13,6 +13,8 @@ use pathlab::guest::{
 };
 use pathlab::scenario::Scheme;
 
+/// Wall time for one kernel's tests.
+const LIMIT: Duration = Duration::from_secs(1500);
 const KERNELS: [KernelVersion; 2] = [KernelVersion::V6_1, KernelVersion::V6_12];
 
 /// The outcomes, or `None` if this machine cannot make guests, which is said aloud.
@@ -46,20 +48,34 @@ fn run(path: &str, scheme: Scheme, flows: u32, secs: u32) -> GuestRun {
     }
 }
 
-/// Runs a test binary in the place of an agent, beside a flow that hardly needs the CPU. Without
-/// the thousands of random programs: a guest executes 500 million instructions per second.
-fn test_binary(secs: u32) -> GuestRun {
+/// Runs the test binaries one after the other in a guest; those that failed or ran no test.
+fn failures(test: &str, kernel: KernelVersion, binaries: &[(PathBuf, String)]) -> Vec<String> {
+    let names: Vec<_> = binaries.iter().map(|(_, name)| name.as_str()).collect();
     let script = format!(
-        "mkdir -p /run/lock; {AGENT_BINARY} kernel_ --nocapture --test-threads=1 --skip random_programs --skip odd_and_large >&2; echo \"status $?\" >&2
-        trap exit TERM
-        while :; do sleep 0.05; done"
+        "mkdir -p /run/lock
+        for test in {}; do $test kernel_ --nocapture --test-threads=1; echo \"status $? of $test\"; done",
+        names.join(" ")
     );
-    let command = ["/bin/sh", "-c", &script].map(str::to_owned).to_vec();
-    let scheme = Scheme::Agent {
-        name: "cubic".into(),
-        command,
+    let config = Config {
+        kernel,
+        ..Config::default()
     };
-    run("name=idle,rate=1mbit,rtt=20ms", scheme, 1, secs)
+    let executed = match guest::exec(&config, binaries, &script, LIMIT) {
+        Err(error @ (Error::Missing(_) | Error::NoKernelPackage(_))) => {
+            println!("SKIPPED {test}: {error}");
+            return Vec::new();
+        }
+        Err(error) => panic!("Linux {kernel}: {error}"),
+        Ok(executed) => executed,
+    };
+    println!("Linux {}:\n{}", executed.kernel, executed.output);
+    let passed = |name: &&&str| executed.output.contains(&format!("status 0 of {name}"));
+    let failed = names.iter().filter(|name| !passed(name));
+    let mut failed: Vec<_> = failed.map(|name| format!("{name} on {kernel}")).collect();
+    if executed.output.contains(" 0 passed") {
+        failed.push(format!("a binary without tests on {kernel}"));
+    }
+    failed
 }
 
 #[test]
@@ -70,23 +86,23 @@ fn the_datapath_s_kernel_tests_pass_on_debian_s_kernels() {
         println!("SKIPPED {test}: CCP_KERNEL_TESTS is not set (scripts/test-guest.sh sets it)");
         return;
     };
-    let mut failed = Vec::new();
-    for kernel in KERNELS {
-        for binary in binaries.split(':').map(Path::new) {
-            let config = config(kernel, binary.to_owned());
-            let Some(outcomes) = outcomes(test, &config, &[test_binary(60)]) else {
-                return;
-            };
-            let Outcome {
-                agent_log, kernel, ..
-            } = &outcomes[0];
-            println!("{} on Linux {kernel}:\n{agent_log}", binary.display());
-            let ran = !agent_log.contains(" 0 passed");
-            if !(ran && agent_log.contains("status 0")) {
-                failed.push(format!("{} on Linux {kernel}", binary.display()));
-            }
-        }
-    }
+    let binaries: Vec<_> = binaries
+        .split(':')
+        .enumerate()
+        .map(|(index, file)| (PathBuf::from(file), format!("test{index}")))
+        .collect();
+    let failed: Vec<_> = std::thread::scope(|scope| {
+        let guests = KERNELS.map(|kernel| {
+            scope.spawn({
+                let binaries = &binaries;
+                move || failures(test, kernel, binaries)
+            })
+        });
+        guests
+            .into_iter()
+            .flat_map(|guest| guest.join().unwrap())
+            .collect()
+    });
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
