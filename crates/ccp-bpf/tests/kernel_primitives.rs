@@ -388,6 +388,12 @@ fn measure(agent: &Agent, netns: &Netns, ip: IpAddr, max_rate: Option<u64>) -> M
             &rate.to_ne_bytes(),
         );
     }
+    // On a busy machine the agent's answer may take a while; until then the fallback paces.
+    let port = u32::from(socket.local_addr().unwrap().port());
+    wait_until("the agent drives the flow", || {
+        let seen = agent.meter.seen.lock().unwrap();
+        seen.values().any(|(info, _)| info.src_port == port)
+    });
     let reader = socket.try_clone().unwrap();
     let born = Instant::now();
     let sender = spawn(move || {
