@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::iperf::Summary;
+use crate::scenario::{PathSpec, Scheme};
+
 /// What one run showed. The serialized field names are a public format.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
@@ -31,6 +34,24 @@ pub struct Row {
 }
 
 impl Row {
+    /// The row of a run of `flows` flows whose iperf3 reports say `summary`; a kernel's, until
+    /// `agent_driven` and `agent_cpu` are set.
+    pub(crate) fn new(path: &PathSpec, scheme: &Scheme, flows: u32, summary: &Summary) -> Self {
+        Self {
+            path: path.name.clone(),
+            scheme: scheme.name().to_owned(),
+            flows,
+            goodput_mbps: summary.goodput_mbps,
+            share: summary.goodput_mbps / path.goodput_ceiling_mbps(),
+            rtt_p50_ms: summary.rtt_p50_ms,
+            rtt_p95_ms: summary.rtt_p95_ms,
+            retransmits: summary.retransmits,
+            jain: summary.jain(),
+            agent_driven: None,
+            agent_cpu: None,
+        }
+    }
+
     /// An agent's row is void when the agent drove its flows for less than 99 % of their time.
     pub fn is_void(&self) -> bool {
         self.agent_driven.is_some_and(|driven| driven < 0.99)

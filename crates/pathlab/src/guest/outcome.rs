@@ -91,17 +91,9 @@ impl Outcome {
                 .and_then(|ticks| cpu_share(&ticks, run.secs));
         }
         let row = Row {
-            path: run.path.name.clone(),
-            scheme: run.scheme.name().to_owned(),
-            flows: run.flows,
-            goodput_mbps: summary.goodput_mbps,
-            share: summary.goodput_mbps / run.path.goodput_ceiling_mbps(),
-            rtt_p50_ms: summary.rtt_p50_ms,
-            rtt_p95_ms: summary.rtt_p95_ms,
-            retransmits: summary.retransmits,
-            jain: summary.jain(),
             agent_driven,
             agent_cpu,
+            ..Row::new(&run.path, &run.scheme, run.flows, &summary)
         };
         Ok(Self {
             row,
