@@ -1,6 +1,8 @@
 //! What the datapath measures and does, against what the kernel says of the same socket: real TCP
 //! under a small agent written against portus' API alone.
-#![allow(unsafe_code, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
+
+mod support;
 
 use ccp_bpf::{Config, Observer};
 use pathlab::netns::Netns;
@@ -10,13 +12,14 @@ use portus::ipc::{BackendBuilder, Ipc};
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
+use support::tcp::{TcpInfo, set_option, sink};
+use support::{loopback, wait_until};
 
 /// Totals that no report resets, so that a lost report loses nothing.
 const PROGRAM: &str = "
@@ -170,89 +173,7 @@ impl Drop for Agent {
     }
 }
 
-/// A socket option given or read as bytes.
-fn set_option(socket: &TcpStream, level: i32, name: i32, value: &[u8]) {
-    // SAFETY: value is valid for its length.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            value.as_ptr().cast(),
-            value.len() as u32,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-}
-
-/// `struct tcp_info`, of which only what Linux has had since 6.1 is read.
-struct TcpInfo([u8; 248]);
-
-impl TcpInfo {
-    fn of(socket: &TcpStream) -> Self {
-        let mut info = [0u8; 248];
-        let mut len = info.len() as u32;
-        // SAFETY: info is valid for len bytes.
-        let result = unsafe {
-            let fd = socket.as_raw_fd();
-            libc::getsockopt(
-                fd,
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &mut len,
-            )
-        };
-        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-        Self(info)
-    }
-
-    fn int(&self, offset: usize) -> u64 {
-        u32::from_ne_bytes(self.0[offset..offset + 4].try_into().unwrap()).into()
-    }
-
-    fn long(&self, offset: usize) -> u64 {
-        u64::from_ne_bytes(self.0[offset..offset + 8].try_into().unwrap())
-    }
-
-    fn unacked(&self) -> u64 {
-        self.int(24)
-    }
-    fn snd_mss(&self) -> u64 {
-        self.int(16)
-    }
-    fn snd_cwnd(&self) -> u64 {
-        self.int(80)
-    }
-    fn total_retrans(&self) -> u64 {
-        self.int(100)
-    }
-    fn bytes_acked(&self) -> u64 {
-        self.long(120)
-    }
-    fn min_rtt_us(&self) -> u64 {
-        self.int(148)
-    }
-    fn delivered(&self) -> u64 {
-        self.int(192)
-    }
-}
-
-/// Reads everything from the next connection to a listener.
-fn sink(listener: TcpListener) -> JoinHandle<u64> {
-    spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut buffer = vec![0; 1 << 16];
-        let mut total = 0;
-        loop {
-            match socket.read(&mut buffer).unwrap() {
-                0 => return total,
-                n => total += n as u64,
-            }
-        }
-    })
-}
-
+/// Connects first and chooses then, as a program does that changes its mind.
 fn connect(to: SocketAddr, congestion_control: &str) -> TcpStream {
     let socket = TcpStream::connect(to).unwrap();
     set_option(
@@ -262,26 +183,6 @@ fn connect(to: SocketAddr, congestion_control: &str) -> TcpStream {
         congestion_control.as_bytes(),
     );
     socket
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "not within 20 s: {what}"
-        );
-        sleep(Duration::from_millis(5));
-    }
-}
-
-/// A namespace with a loopback device that has Ethernet's MTU.
-fn loopback() -> Netns {
-    let netns = Netns::new().unwrap();
-    netns
-        .configure("ip", &["link", "set", "lo", "mtu", "1500", "up"])
-        .unwrap();
-    netns
 }
 
 #[test]

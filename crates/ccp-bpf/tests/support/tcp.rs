@@ -131,6 +131,12 @@ impl TcpInfo {
     pub(crate) fn in_loss(&self) -> bool {
         self.0[1] == 4
     }
+    pub(crate) fn snd_mss(&self) -> u64 {
+        self.int(16)
+    }
+    pub(crate) fn unacked(&self) -> u64 {
+        self.int(24)
+    }
     pub(crate) fn snd_cwnd(&self) -> u64 {
         self.int(80)
     }
@@ -142,6 +148,12 @@ impl TcpInfo {
     }
     pub(crate) fn bytes_acked(&self) -> u64 {
         self.long(120)
+    }
+    pub(crate) fn min_rtt_us(&self) -> u64 {
+        self.int(148)
+    }
+    pub(crate) fn delivered(&self) -> u64 {
+        self.int(192)
     }
 }
 
