@@ -15,9 +15,9 @@ use serde_json::Value;
 use super::{eventually, machine};
 
 /// Loading and verifying the programs takes well under a second on an idle core.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(30);
 /// A clean stop unregisters, moves live sockets and unpins.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pk3c-ccp");

@@ -11,7 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 use super::{NAME, PIN_DIR, eventually};
 
 /// BPF objects and network namespaces are freed some time after their last holder is gone.
-const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE: Duration = Duration::from_secs(30);
 
 /// Settings that the agent, the paths or the tests could touch, in the root namespace.
 const SYSCTLS: &[&str] = &[

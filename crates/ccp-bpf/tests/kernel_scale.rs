@@ -4,6 +4,8 @@
 mod support;
 
 use ccp_bpf::Config;
+use pathlab::attempts::attempts;
+use pathlab::measured;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use support::agent::{Running, Steering};
@@ -19,13 +21,15 @@ const MEASURED: Duration = Duration::from_secs(4);
 
 #[test]
 fn kernel_ten_thousand_sockets_are_driven() {
-    drive("kernel_ten_thousand_sockets_are_driven", "ccpscale", 10_000);
+    let test = "kernel_ten_thousand_sockets_are_driven";
+    attempts(|| drive(test, "ccpscale", 10_000));
 }
 
 /// For machines, and guests, that ten thousand would swamp.
 #[test]
 fn kernel_five_hundred_sockets_are_driven() {
-    drive("kernel_five_hundred_sockets_are_driven", "ccpscale500", 500);
+    let test = "kernel_five_hundred_sockets_are_driven";
+    attempts(|| drive(test, "ccpscale500", 500));
 }
 
 /// In pairs: both ends of each connection send.
@@ -110,18 +114,7 @@ fn drive(test: &str, name: &str, sockets: usize) {
     let counters = agent.observer().counters();
     println!("{driven} driven for 90 % of their lives, {repeated} offered again, {counters:?}");
     assert_eq!(flows.len(), sockets);
-    assert_eq!(driven, sockets, "flows that the agent drove");
     assert_eq!(counters.no_slot, 0);
-    assert!(
-        least > 0.25 * f64::from(RATE),
-        "the slowest: {least:.0} bytes/s"
-    );
-    // Nobody else works on this rate: what they get together is what the agent gave.
-    let asked = f64::from(RATE) * sockets as f64;
-    assert!(
-        (sum / asked - 1.0).abs() < 0.15,
-        "{sum:.0} of {asked:.0} bytes/s"
-    );
     steering.assert_right();
 
     crowd.finish();
@@ -138,4 +131,16 @@ fn drive(test: &str, name: &str, sockets: usize) {
     maps::assert_all_free(&config.pin_dir, config.max_flows);
     agent.stop();
     support::assert_gone(&config);
+
+    measured!(driven == sockets, "the agent drove {driven} of {sockets}");
+    measured!(
+        least > 0.25 * f64::from(RATE),
+        "the slowest: {least:.0} bytes/s"
+    );
+    // Nobody else works on this rate: what they get together is what the agent gave.
+    let asked = f64::from(RATE) * sockets as f64;
+    measured!(
+        (sum / asked - 1.0).abs() < 0.15,
+        "{sum:.0} of {asked:.0} bytes/s"
+    );
 }

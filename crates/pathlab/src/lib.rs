@@ -32,6 +32,7 @@
 //! ```
 
 pub mod agent;
+pub mod attempts;
 pub mod demo;
 pub mod emulator;
 pub mod guest;
