@@ -76,6 +76,15 @@ impl Flows {
         (slot.live.load(Acquire) == 1 && slot.sid.load(Acquire) == sid).then_some(slot)
     }
 
+    /// Whether this agent drives the flow, or is about to: its program runs or waits to be taken.
+    pub(crate) fn is_driven(&self, sid: u32) -> bool {
+        self.live(sid).is_some_and(|flow| {
+            let runs = flow.prog.load(Relaxed) != 0;
+            let ours = flow.epoch.load(Relaxed) == self.control().epoch.load(Relaxed);
+            (runs && ours) || flow.mbox.holds_program(sid)
+        })
+    }
+
     /// What is known of a flow that lives or has just closed.
     pub(crate) fn info(&self, sid: u32) -> Option<FlowInfo> {
         let index = self.slot_of(sid)?;
@@ -268,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_concurrent_reader_sees_whole_updates_only() {
-        const ENOUGH: u64 = 10_000;
+        const ENOUGH: u64 = 2_000;
         let mailbox = Arc::new(Mailbox::default());
         let reader = {
             let mailbox = mailbox.clone();

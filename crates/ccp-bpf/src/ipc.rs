@@ -69,9 +69,12 @@ impl Inbox {
         };
         match kind {
             EV_CREATE if bytes.len() >= EV_CREATE_LEN => {
-                // The same flow, offered again after a fallback, is created anew without a close.
+                // The same flow, offered again after a fallback, is created anew without a close. Offered again
+                // while we were slow, it is the same offer.
                 if self.announced[slot] != sid {
                     self.close(slot);
+                } else if self.flows.is_driven(sid) || self.has_unread_create(sid) {
+                    return;
                 }
                 self.create(slot, sid, &bytes[8..16], &bytes[16..EV_CREATE_LEN]);
             }
@@ -87,6 +90,19 @@ impl Inbox {
             }
             _ => self.malformed += 1,
         }
+    }
+
+    /// Whether portus has yet to read that this flow was offered.
+    fn has_unread_create(&self, sid: u32) -> bool {
+        let mut rest = &self.messages[self.read..];
+        while let [kind, _, low, high, id @ ..] = rest {
+            if u16::from(*kind) == EV_CREATE && id.starts_with(&sid.to_le_bytes()) {
+                return true;
+            }
+            let len = usize::from(u16::from_le_bytes([*low, *high]));
+            rest = rest.get(len.max(4)..).unwrap_or_default();
+        }
+        false
     }
 
     /// Tells portus of a flow: `cwnd_mss` are the two words as they go into the message, `name` is

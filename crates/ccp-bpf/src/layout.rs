@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Raised with every change of layout or meaning.
-pub(crate) const LAYOUT_VERSION: u32 = 1;
+pub(crate) const LAYOUT_VERSION: u32 = 2;
 
 pub(crate) const REG_REPORT: u8 = 0;
 pub(crate) const NUM_REPORT: u8 = ccp_vm::NUM_REPORT;
@@ -25,6 +25,9 @@ pub(crate) const MBOX_STEP: u32 = 4;
 
 /// Entries of the program array; entry 0 is the epilogue.
 pub(crate) const MAX_PROGS: usize = 64;
+
+/// A program reads `Flow.rate_incoming` or `Flow.rate_outgoing`.
+pub(crate) const USES_RATES: u32 = 1;
 
 pub(crate) const EV_CREATE: u16 = 0;
 pub(crate) const EV_MEASURE: u16 = 1;
@@ -155,7 +158,7 @@ pub(crate) struct FlowSlot {
     pub(crate) family: AtomicU16,
     pub(crate) lport: AtomicU16,
     pub(crate) rport: AtomicU16,
-    reserved: AtomicU16,
+    uses: AtomicU16,
     pub(crate) laddr: [AtomicU8; 16],
     pub(crate) raddr: [AtomicU8; 16],
     pub(crate) stats: SharedStats,
@@ -171,6 +174,8 @@ pub(crate) struct ProgramTable {
     pub(crate) num_report: AtomicU32,
     pub(crate) volatile_mask: AtomicU32,
     pub(crate) defined_mask: AtomicU32,
+    pub(crate) uses: AtomicU32,
+    reserved: AtomicU32,
     pub(crate) initial: [AtomicU64; NUM_DEF],
 }
 
@@ -259,6 +264,7 @@ mod tests {
             ("MBOX_PENDING", MBOX_PENDING.into()),
             ("MBOX_STEP", MBOX_STEP.into()),
             ("MAX_PROGS", MAX_PROGS as i64),
+            ("USES_RATES", USES_RATES.into()),
             ("EV_CREATE", EV_CREATE.into()),
             ("EV_MEASURE", EV_MEASURE.into()),
             ("EV_CLOSE", EV_CLOSE.into()),

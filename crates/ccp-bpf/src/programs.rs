@@ -2,7 +2,9 @@
 
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::layout::{MAX_PROGS, NUM_DEF, NUM_REPORT, ProgramTable, REG_CONTROL, REG_REPORT};
+use crate::layout::{
+    MAX_PROGS, NUM_DEF, NUM_REPORT, ProgramTable, REG_CONTROL, REG_REPORT, USES_RATES,
+};
 use crate::sys::{SharedArray, load_struct_ops_program};
 use crate::translate::{Frame, Target, translate};
 use ccp_vm::{Program, Reg};
@@ -91,6 +93,12 @@ impl Programs {
         table
             .num_report
             .store(u32::from(program.num_report()), Relaxed);
+        let uses_rates = program.instructions().iter().any(|i| {
+            let operands = [i.left, i.right];
+            operands.contains(&Reg::RATE_INCOMING) || operands.contains(&Reg::RATE_OUTGOING)
+        });
+        let uses = if uses_rates { USES_RATES } else { 0 };
+        table.uses.store(uses, Relaxed);
         table.volatile_mask.store(volatile_mask, Relaxed);
         table.defined_mask.store(defined_mask, Release);
 

@@ -11,12 +11,16 @@
 //! - `if` and `!if` read both operands and only then decide whether to write.
 //!
 //! Only forward jumps are made, so every program terminates.
+//!
+//! Every ACK pays for each instruction, so what is known is not computed again: a result that the next instruction reads
+//! stays in its BPF register, an intermediate result that nothing else reads is not stored, and the epilogue is not
+//! called when there is neither a report nor a new window or rate.
 
 use crate::layout::{
     FLOW_ERRORS_OFF, FLOW_REGS_OFF, FLOW_TIME_ZERO_OFF, REG_CONTROL, REG_IMPLICIT, REG_LOCAL,
     REG_PRIM, REG_REPORT, REG_TMP,
 };
-use ccp_vm::{Instruction, Op, Program, Reg};
+use ccp_vm::{Event, Instruction, Op, Program, Reg};
 use libbpf_sys::{
     BPF_ADD, BPF_ALU64, BPF_CALL, BPF_DIV, BPF_DW, BPF_EXIT, BPF_IMM, BPF_JEQ, BPF_JGE, BPF_JGT,
     BPF_JLT, BPF_JMP, BPF_JNE, BPF_K, BPF_LD, BPF_LDX, BPF_MEM, BPF_MOV, BPF_MUL,
@@ -64,6 +68,9 @@ const R4: u8 = 4;
 const CTX: u8 = 6;
 /// The flow.
 const FLOW: u8 = 7;
+/// Window and rate as they were before the program.
+const OLD_CWND: u8 = 8;
+const OLD_RATE: u8 = 9;
 const STACK: u8 = 10;
 
 /// Where a jump goes, before the place is known.
@@ -71,8 +78,10 @@ const STACK: u8 = 10;
 enum Label {
     /// Behind the event with this index.
     EventEnd(usize),
-    /// Behind the last event: to the epilogue.
+    /// Behind the last event.
     Done,
+    /// To the epilogue.
+    Epilogue,
     /// Counts an error and ends.
     Error,
 }
@@ -80,26 +89,38 @@ enum Label {
 /// Translates a valid program. The instructions are in the kernel's encoding.
 pub(crate) fn translate(program: &Program, target: Target) -> Vec<u64> {
     let mut asm = Assembler::default();
+    let writes = |reg| program.instructions().iter().any(|i| i.ret == reg);
+    let (new_cwnd, new_rate) = (writes(Reg::CWND), writes(Reg::RATE));
     asm.prologue(target);
+    if new_cwnd {
+        asm.load(OLD_CWND, Reg::CWND);
+    }
+    if new_rate {
+        asm.load(OLD_RATE, Reg::RATE);
+    }
+    let passing = passing_results(program);
     for (index, event) in program.events().iter().enumerate() {
-        let body = &program.instructions()[event.body.clone()];
-        for instruction in &program.instructions()[event.condition.clone()] {
-            asm.instruction(instruction);
+        let (all, body) = (sequence(program, event), event.condition.len());
+        for (at, instruction) in all.iter().enumerate() {
+            if at == body {
+                asm.jump_unless(Reg::FLAG, Label::EventEnd(index));
+            }
+            let next = all.get(at + 1).filter(|_| at + 1 != body);
+            asm.instruction(
+                instruction,
+                passing && is_passing(&all[at..], next.is_some()),
+            );
         }
-        asm.load(R1, Reg::FLAG);
-        asm.jump_if(BPF_JEQ, R1, 0, Label::EventEnd(index));
-        for instruction in body {
-            asm.instruction(instruction);
+        if all[body..].iter().any(|i| i.ret == Reg::FLAG) || all.len() == body {
+            asm.jump_unless(Reg::FLAG, Label::EventEnd(index));
         }
-        if body.iter().any(|i| i.ret == Reg::FLAG) {
-            asm.load(R1, Reg::FLAG);
-            asm.jump_if(BPF_JEQ, R1, 0, Label::EventEnd(index));
-        }
-        asm.load(R1, Reg::FALLTHROUGH);
-        asm.jump_if(BPF_JEQ, R1, 0, Label::Done);
+        asm.jump_unless(Reg::FALLTHROUGH, Label::Done);
         asm.bind(Label::EventEnd(index));
     }
     asm.bind(Label::Done);
+    asm.jump_to_epilogue(new_cwnd, new_rate);
+    asm.leave(target);
+    asm.bind(Label::Epilogue);
     asm.end(target);
     // The verifier takes no unreachable code.
     if asm.jumps.iter().any(|(_, label)| *label == Label::Error) {
@@ -109,9 +130,65 @@ pub(crate) fn translate(program: &Program, target: Target) -> Vec<u64> {
     asm.finish()
 }
 
+/// The instructions of an event in their order: condition, body.
+fn sequence<'a>(program: &'a Program, event: &Event) -> Vec<&'a Instruction> {
+    let part = |range: &std::ops::Range<usize>| &program.instructions()[range.clone()];
+    part(&event.condition)
+        .iter()
+        .chain(part(&event.body))
+        .collect()
+}
+
+/// Whether an instruction reads a register.
+fn reads(i: &Instruction, reg: Reg) -> bool {
+    let left = i.left == reg && i.op != Op::Bind;
+    left || i.right == reg || (i.ret == reg && i.op == Op::Ewma)
+}
+
+/// Whether it writes a register whatever the operands are.
+fn writes_always(i: &Instruction, reg: Reg) -> bool {
+    i.ret == reg && !matches!(i.op, Op::If | Op::NotIf)
+}
+
+/// Whether intermediate results never leave their event: each is written before it is read.
+fn passing_results(program: &Program) -> bool {
+    program.events().iter().all(|event| {
+        let all = sequence(program, event);
+        all.iter().enumerate().all(|(at, i)| {
+            let written = |reg| all[..at].iter().any(|earlier| writes_always(earlier, reg));
+            [i.left, i.right, i.ret]
+                .into_iter()
+                .filter(|reg| matches!(reg, Reg::Tmp(_)) && reads(i, *reg))
+                .all(written)
+        })
+    })
+}
+
+/// Whether the result of the first instruction is an intermediate one that at most the next one
+/// reads, and `directly` follows.
+fn is_passing(rest: &[&Instruction], directly: bool) -> bool {
+    let (first, rest) = (rest[0], &rest[1..]);
+    let tmp = first.ret;
+    if !matches!(tmp, Reg::Tmp(_)) || !writes_always(first, tmp) {
+        return false;
+    }
+    for (distance, i) in rest.iter().enumerate() {
+        let at_hand = distance == 0 && directly && !(i.ret == tmp && i.op == Op::Ewma);
+        if reads(i, tmp) && !at_hand {
+            return false;
+        }
+        if writes_always(i, tmp) {
+            return true;
+        }
+    }
+    true
+}
+
 #[derive(Default)]
 struct Assembler {
     code: Vec<u64>,
+    /// The register whose value a BPF register still has: the last result.
+    at_hand: Option<(Reg, u8)>,
     /// Jumps to be completed: position, destination.
     jumps: Vec<(usize, Label)>,
     labels: Vec<(Label, usize)>,
@@ -176,6 +253,26 @@ impl Assembler {
         self.emit(BPF_JMP | cond | BPF_X, dst, src, 0, 0);
     }
 
+    /// Jumps when a register is 0.
+    fn jump_unless(&mut self, reg: Reg, to: Label) {
+        let at = self.value(reg, R1);
+        self.jump_if(BPF_JEQ, at, 0, to);
+    }
+
+    /// Jumps when there is something to do for the epilogue.
+    fn jump_to_epilogue(&mut self, new_cwnd: bool, new_rate: bool) {
+        self.load(R1, Reg::REPORT);
+        self.jump_if(BPF_JNE, R1, 0, Label::Epilogue);
+        if new_cwnd {
+            self.load(R1, Reg::CWND);
+            self.jump_if_reg(BPF_JNE, R1, OLD_CWND, Label::Epilogue);
+        }
+        if new_rate {
+            self.load(R1, Reg::RATE);
+            self.jump_if_reg(BPF_JNE, R1, OLD_RATE, Label::Epilogue);
+        }
+    }
+
     /// Skips the next `count` instructions when `dst cond src`.
     fn skip_if_reg(&mut self, cond: u32, dst: u8, src: u8, count: i16) {
         self.emit(BPF_JMP | cond | BPF_X, dst, src, count, 0);
@@ -186,6 +283,7 @@ impl Assembler {
     }
 
     fn bind(&mut self, label: Label) {
+        self.at_hand = None;
         self.labels.push((label, self.code.len()));
     }
 
@@ -210,6 +308,18 @@ impl Assembler {
         self.mov(FLOW, R0);
     }
 
+    /// The end of a program that leaves nothing to do.
+    fn leave(&mut self, target: Target) {
+        match target.frame {
+            Frame::Socket { .. } => self.exit(),
+            #[cfg(test)]
+            Frame::Slot(_) => {
+                self.mov_imm(R0, 1);
+                self.emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+            }
+        }
+    }
+
     fn end(&mut self, target: Target) {
         match target.frame {
             Frame::Socket { programs, .. } => {
@@ -220,10 +330,7 @@ impl Assembler {
                 self.exit();
             }
             #[cfg(test)]
-            Frame::Slot(_) => {
-                self.mov_imm(R0, 1);
-                self.emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
-            }
+            Frame::Slot(_) => self.leave(target),
         }
     }
 
@@ -244,6 +351,61 @@ impl Assembler {
         }
     }
 
+    /// The BPF register that has a register's value: the one where it is at hand, or `scratch`.
+    fn value(&mut self, reg: Reg, scratch: u8) -> u8 {
+        match self.at_hand {
+            Some((known, at)) if known == reg => at,
+            _ => {
+                self.load(scratch, reg);
+                scratch
+            }
+        }
+    }
+
+    /// The operands into R1 and R2.
+    fn operands(&mut self, i: &Instruction) {
+        match self.at_hand.take() {
+            Some((known, at)) if known == i.left && i.op != Op::Bind => {
+                if i.right == known {
+                    self.copy(R2, at);
+                } else if at == R2 {
+                    self.mov(R1, R2);
+                    self.load(R2, i.right);
+                    return;
+                } else {
+                    self.load(R2, i.right);
+                }
+                self.copy(R1, at);
+            }
+            Some((known, at)) if known == i.right => {
+                self.copy(R2, at);
+                if i.op != Op::Bind {
+                    self.load(R1, i.left);
+                }
+            }
+            _ => {
+                if i.op != Op::Bind {
+                    self.load(R1, i.left);
+                }
+                self.load(R2, i.right);
+            }
+        }
+    }
+
+    fn copy(&mut self, to: u8, from: u8) {
+        if to != from {
+            self.mov(to, from);
+        }
+    }
+
+    /// Stores what an instruction computed, unless it only passes to the next one.
+    fn result(&mut self, reg: Reg, at: u8, passing: bool) {
+        if !passing {
+            self.store(reg, at);
+        }
+        self.at_hand = Some((reg, at));
+    }
+
     fn store(&mut self, reg: Reg, src: u8) {
         self.store_word(FLOW, flow_offset(reg), src);
         if reg == Reg::MICROS {
@@ -253,21 +415,19 @@ impl Assembler {
         }
     }
 
-    fn instruction(&mut self, i: &Instruction) {
-        let ret = i.ret;
-        self.load(R1, i.left);
-        self.load(R2, i.right);
-        match i.op {
+    /// One instruction; its result may be one that only `passes` to the next.
+    fn instruction(&mut self, i: &Instruction, passes: bool) {
+        self.operands(i);
+        let at = match i.op {
             Op::Add => {
-                self.mov(R3, R1);
-                self.alu(BPF_ADD, R3, R2);
-                self.jump_if_reg(BPF_JLT, R3, R1, Label::Error);
-                self.store(ret, R3);
+                self.alu(BPF_ADD, R1, R2);
+                self.jump_if_reg(BPF_JLT, R1, R2, Label::Error);
+                R1
             }
             Op::Sub => {
                 self.jump_if_reg(BPF_JLT, R1, R2, Label::Error);
                 self.alu(BPF_SUB, R1, R2);
-                self.store(ret, R1);
+                R1
             }
             Op::Mul => {
                 // libccp's test of overflow: the product is below the left factor.
@@ -275,23 +435,23 @@ impl Assembler {
                 self.alu(BPF_MUL, R3, R2);
                 self.skip_if_reg(BPF_JGE, R3, R1, 1);
                 self.jump_if(BPF_JNE, R2, 0, Label::Error);
-                self.store(ret, R3);
+                R3
             }
             Op::Div => {
                 self.jump_if(BPF_JEQ, R2, 0, Label::Error);
                 self.alu(BPF_DIV, R1, R2);
-                self.store(ret, R1);
+                R1
             }
-            Op::Bind => self.store(ret, R2),
-            Op::Equiv => self.compare(ret, BPF_JEQ),
-            Op::Gt => self.compare(ret, BPF_JGT),
-            Op::Lt => self.compare(ret, BPF_JLT),
-            Op::Max => self.choose(ret, BPF_JGT),
-            Op::Min => self.choose(ret, BPF_JLT),
-            Op::MaxWrap => self.max_wrap(ret),
+            Op::Bind => R2,
+            Op::Equiv => self.compare(BPF_JEQ),
+            Op::Gt => self.compare(BPF_JGT),
+            Op::Lt => self.compare(BPF_JLT),
+            Op::Max => self.choose(BPF_JGT),
+            Op::Min => self.choose(BPF_JLT),
+            Op::MaxWrap => self.max_wrap(),
             Op::Ewma => {
                 // (old * weight + new * (10 - weight)) / 10, or new when old is 0
-                self.load(R3, ret);
+                self.load(R3, i.ret);
                 self.mov(R4, R2);
                 self.skip_if(BPF_JEQ, R3, 0, 6);
                 self.mov_imm(R4, EWMA_WHOLE);
@@ -301,26 +461,27 @@ impl Assembler {
                 self.alu(BPF_ADD, R4, R3);
                 self.emit(BPF_ALU64 | BPF_DIV | BPF_K, R4, 0, 0, EWMA_WHOLE);
                 self.mov(R3, R4);
-                self.store(ret, R3);
+                R3
             }
-            Op::If => self.write_unless(BPF_JEQ, ret),
-            Op::NotIf => self.write_unless(BPF_JNE, ret),
-        }
+            Op::If => return self.write_unless(BPF_JEQ, i.ret),
+            Op::NotIf => return self.write_unless(BPF_JNE, i.ret),
+        };
+        self.result(i.ret, at, passes);
     }
 
-    /// ret = (R1 cond R2) as 0 or 1
-    fn compare(&mut self, ret: Reg, cond: u32) {
+    /// R1 cond R2 as 0 or 1; returns where it is, as all of these do.
+    fn compare(&mut self, cond: u32) -> u8 {
         self.mov_imm(R3, 1);
         self.skip_if_reg(cond, R1, R2, 1);
         self.mov_imm(R3, 0);
-        self.store(ret, R3);
+        R3
     }
 
-    /// ret = R1 if R1 cond R2, else R2
-    fn choose(&mut self, ret: Reg, cond: u32) {
+    /// R1 if R1 cond R2, else R2.
+    fn choose(&mut self, cond: u32) -> u8 {
         self.skip_if_reg(cond, R1, R2, 1);
         self.mov(R1, R2);
-        self.store(ret, R1);
+        R1
     }
 
     /// Writes R2 to `ret` unless `R1 cond 0`.
@@ -331,7 +492,7 @@ impl Assembler {
     }
 
     /// The later of two 32-bit counters that may have wrapped; 0 stands for none.
-    fn max_wrap(&mut self, ret: Reg) {
+    fn max_wrap(&mut self) -> u8 {
         let start = self.code.len();
         // R3 is the result so far: R2, unless R1 turns out to be later.
         self.mov(R3, R2);
@@ -355,7 +516,7 @@ impl Assembler {
         self.mov(R1, R2);
         self.mov(R3, R1);
         debug_assert_eq!(self.code.len() - start, 19);
-        self.store(ret, R3);
+        R3
     }
 
     fn truncate(&mut self, reg: u8) {

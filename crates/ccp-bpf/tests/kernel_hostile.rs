@@ -182,6 +182,7 @@ fn kernel_a_mad_agent_stays_within_the_limits() {
     talk.wait_paced(&ports, 1_000_000);
     agent.leave();
     let memory = Arc::new(Memory::map(&config));
+    let layout = memory.control.word(0).load(Relaxed);
     memory.beat();
 
     let mad = Mad::start(&memory, |memory, random| {
@@ -253,7 +254,7 @@ fn kernel_a_mad_agent_stays_within_the_limits() {
         matches!(refused, Some(Error::Layout { found: 77, .. })),
         "{refused:?}"
     );
-    put(&memory.control, 0, 1);
+    put(&memory.control, 0, layout.into());
     drop(memory);
     let datapath = support::start(&config);
     assert_eq!(datapath.origin(), Origin::Upgraded);

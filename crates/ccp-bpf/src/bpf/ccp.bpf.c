@@ -5,7 +5,7 @@
  * An agent in user space installs CCP programs. Each is translated to BPF and
  * put into `programs`; every ACK runs
  *
- *	cong_control -> (tail call) translated program -> (tail call) epilogue
+ *	cong_control -> (tail call) translated program [-> (tail call) epilogue]
  *
  * with the flow's registers in `flows[slot]`. The agent writes its updates into
  * the flow's mailbox (shared memory, no system call); reports, and the coming
@@ -291,9 +291,14 @@ static __always_inline void reset_registers(struct ccp_flow *f, const struct ccp
 					    __u32 mask)
 {
 #pragma unroll
-	for (int i = 0; i < CCP_NUM_DEF; i++)
-		if (mask & (1U << i))
-			f->regs[i] = p->initial[i];
+	for (int half = 0; half < CCP_NUM_DEF; half += CCP_NUM_DEF / 2) {
+		if (!(mask >> half & 0xffff))
+			continue;
+#pragma unroll
+		for (int i = half; i < half + CCP_NUM_DEF / 2; i++)
+			if (mask & (1U << i))
+				f->regs[i] = p->initial[i];
+	}
 }
 
 /* libccp: the program's registers take their initial values, Micros is 0. */
@@ -312,6 +317,7 @@ static __always_inline bool change_program(struct ccp_flow *f, __u32 index, __u6
 	f->msg_uid = p->uid;
 	f->msg_fields = p->num_report;
 	f->prog = index;
+	f->uses = p->uses;
 	f->epoch = READ_ONCE(control.epoch);
 	return true;
 }
@@ -422,7 +428,7 @@ static __always_inline void load_primitives(struct tcp_sock *tp, struct ccp_flow
 
 	if (sacked > f->last_sacked)
 		misordered = min_u32(sacked - f->last_sacked, delivered);
-	if (rs->delivered > 0 && rs->interval_us > 0) {
+	if ((f->uses & CCP_USES_RATES) && rs->delivered > 0 && rs->interval_us > 0) {
 		__u64 scaled = (__u64)rs->delivered * mss * USEC_PER_SEC;
 		__u64 interval = rs->interval_us;
 		__u64 snd = rs->snd_interval_us, rcv = rs->rcv_interval_us;
@@ -486,6 +492,9 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 		pace_by_window(sk, tp);
 		set_rate(sk, sk->sk_pacing_rate);
 	}
+	/* The kernel makes it smaller after a timeout. */
+	if (tp->snd_cwnd < config.min_cwnd)
+		set_cwnd_packets(tp, tp->snd_cwnd);
 	f->stats.invocations++;
 	f->regs[CCP_REG_IMPLICIT + 0] = 0;
 	f->regs[CCP_REG_IMPLICIT + 1] = 0;
@@ -513,7 +522,7 @@ void BPF_PROG(ccp_cong_control2, struct sock *sk, const struct rate_sample *rs)
 	on_ack(ctx, sk, tcp_sk(sk)->snd_una, rs);
 }
 
-/* Tail-called by a program that ran to its end. */
+/* Tail-called by a program that wants a report, or a new window or rate. */
 SEC("struct_ops/ccp_epilogue")
 void BPF_PROG(ccp_epilogue, struct sock *sk)
 {

@@ -7,7 +7,7 @@
 #ifndef CCP_INTF_H
 #define CCP_INTF_H
 
-#define CCP_LAYOUT_VERSION 1
+#define CCP_LAYOUT_VERSION 2
 
 /* One register file per flow, in this order; portus' limits per kind. */
 #define CCP_REG_REPORT 0 /* report registers, sent to the agent */
@@ -38,6 +38,9 @@
 
 /* Programs an agent can have installed; index 0 is the epilogue. */
 #define CCP_MAX_PROGS 64
+
+/* Primitives that are only computed for programs that read them: rates in and out. */
+#define CCP_USES_RATES 1
 
 /* Ring records; CREATE and MEASURE as CCP's message types, CLOSE is ours. */
 #define CCP_EV_CREATE 0
@@ -94,7 +97,7 @@ struct ccp_flow {
 	__u16 family;
 	__u16 lport; /* host order */
 	__u16 rport; /* host order */
-	__u16 reserved;
+	__u16 uses; /* the program's, see CCP_USES_* */
 	__u8 laddr[16]; /* network order; IPv4 in the first 4 bytes */
 	__u8 raddr[16];
 	struct ccp_flow_stats stats;
@@ -114,6 +117,8 @@ struct ccp_prog {
 	__u32 num_report;
 	__u32 volatile_mask; /* reset to `initial` after each report */
 	__u32 defined_mask; /* set to `initial` when a flow changes to the program */
+	__u32 uses; /* primitives that cost something, see CCP_USES_* */
+	__u32 reserved;
 	__u64 initial[CCP_NUM_DEF];
 };
 

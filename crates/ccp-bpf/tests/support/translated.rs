@@ -8,7 +8,7 @@
 use crate::generate::{Case, Sent, Step};
 use crate::layout::*;
 use crate::translate::{Frame, Target, translate};
-use ccp_vm::{Machine, NUM_IMPLICIT, NUM_LOCAL, NUM_TMP, Program, Reg, Updates};
+use ccp_vm::{Machine, NUM_IMPLICIT, NUM_LOCAL, Program, Reg, Updates};
 
 /// Where a translated program runs.
 pub(crate) trait Translated {
@@ -35,14 +35,14 @@ pub(crate) fn place(reg: Reg) -> Option<usize> {
     Some(place.into())
 }
 
-/// Everything that a machine keeps.
+/// Everything that a machine keeps, and that can be seen: an intermediate result need not be in its
+/// place behind its use.
 fn kept() -> impl Iterator<Item = Reg> {
     (0..NUM_REPORT)
         .map(Reg::Report)
         .chain((0..NUM_CONTROL).map(Reg::Control))
         .chain((0..NUM_IMPLICIT).map(Reg::Implicit))
         .chain((0..NUM_LOCAL).map(Reg::Local))
-        .chain((0..NUM_TMP).map(Reg::Tmp))
 }
 
 struct Run<'a, T> {
@@ -208,6 +208,12 @@ impl Emulated {
         Self { code, flow }
     }
 
+    /// Whether there is something for the epilogue, given window and rate as they were before.
+    fn has_work(&self, settings: [u64; 2]) -> bool {
+        let now = [Reg::CWND, Reg::RATE].map(|reg| self.get(place(reg).unwrap()));
+        self.get(place(Reg::REPORT).unwrap()) != 0 || now != settings
+    }
+
     fn load(&self, address: u64) -> u64 {
         let (area, offset) = (address >> 32, address & 0xffff_ffff);
         match area {
@@ -218,12 +224,15 @@ impl Emulated {
         }
     }
 
-    /// Executes the program; whether it came to the tail call.
+    /// Executes the program; whether it came to its end. There it calls the epilogue if and only if
+    /// that has something to do.
     fn execute(&mut self) -> bool {
         // A register without a value may not be read.
         let mut regs = [None; 11];
         (regs[1], regs[10]) = (Some(CONTEXT << 32), Some(STACK_END));
         let mut key = None;
+        let errors = self.errors();
+        let settings = [Reg::CWND, Reg::RATE].map(|reg| self.get(place(reg).unwrap()));
         let mut at = 0;
         loop {
             let insn = self.code[at];
@@ -263,6 +272,7 @@ impl Emulated {
                         }
                         12 => {
                             assert_eq!((value(1), map, value(3)), (CONTEXT << 32, PROGRAMS, 0));
+                            assert!(self.has_work(settings), "an epilogue for nothing");
                             return true;
                         }
                         other => panic!("helper {other}"),
@@ -271,7 +281,9 @@ impl Emulated {
                 }
                 0x95 => {
                     assert_eq!(regs[0], Some(0));
-                    return false;
+                    let ended = self.errors() == errors;
+                    assert!(!(ended && self.has_work(settings)), "no epilogue");
+                    return ended;
                 }
                 0xb7 | 0xbf => regs[dst] = Some(right),
                 0xbc => regs[dst] = Some(right as u32 as u64),
@@ -279,7 +291,7 @@ impl Emulated {
                 0x1f => regs[dst] = Some(value(dst).wrapping_sub(right)),
                 0x2f => regs[dst] = Some(value(dst).wrapping_mul(right)),
                 0x37 | 0x3f => regs[dst] = Some(value(dst).checked_div(right).unwrap_or(0)),
-                0x15 | 0x1d | 0x2d | 0x3d | 0x55 | 0xad => {
+                0x15 | 0x1d | 0x2d | 0x3d | 0x55 | 0x5d | 0xad => {
                     let left = value(dst);
                     let taken = match code & 0xf0 {
                         0x10 => left == right,

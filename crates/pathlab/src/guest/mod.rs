@@ -57,6 +57,11 @@ pub use stream::StreamError;
 /// Where the agent's binary is inside the guest.
 pub const AGENT_BINARY: &str = "/bin/pk3c-ccp";
 
+/// Virtual time that the guest's CPU takes for an instruction, whatever it is, ns: times in a guest
+/// are counts of instructions.
+pub const INSTRUCTION_NS: u64 = 1 << INSTRUCTION_SHIFT;
+const INSTRUCTION_SHIFT: u32 = 1;
+
 /// iperf3's own limit of parallel streams.
 const MAX_FLOWS: u32 = 128;
 

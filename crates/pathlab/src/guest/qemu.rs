@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use super::Error;
 use super::stream::{StreamError, Transcript};
+use super::{Error, INSTRUCTION_SHIFT};
 use crate::process::{self, Process, Signalled};
 
 /// How much of the console is kept for a diagnosis.
@@ -109,12 +109,18 @@ impl Qemu {
 /// for the wall clock, so that a run does not depend on what else the host does. The clock and
 /// all random seeds are fixed: the same run gives the same result.
 fn machine(seed: u64) -> Vec<String> {
-    let words = "-accel tcg,thread=single -icount shift=1,sleep=off -smp 1 -cpu max -m 1024 \
+    let words = "-accel tcg,thread=single -smp 1 -cpu max -m 1024 \
                  -rtc base=2025-01-01,clock=vm -nodefaults -no-user-config -display none -no-reboot \
                  -chardev file,id=console,path=/dev/stderr -serial chardev:console \
                  -chardev file,id=results,path=/dev/stdout -serial chardev:results -initrd /dev/stdin";
     let mut words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-    words.extend(["-seed".into(), seed.to_string()]);
+    let instructions = format!("shift={INSTRUCTION_SHIFT},sleep=off");
+    words.extend([
+        "-icount".into(),
+        instructions,
+        "-seed".into(),
+        seed.to_string(),
+    ]);
     words.extend([
         "-append".into(),
         "console=ttyS0 quiet panic=-1 random.trust_cpu=on".into(),
