@@ -82,7 +82,9 @@ pub(crate) fn unregister(dir: &Path, name: &str) -> Result<(), Error> {
     let link = link(dir, name);
     // The kernel frees a link some time after its last name goes; from 6.11 it can be told to
     // unregister at once. Before, the removal below does it.
-    if let Ok(pinned) = Link::open(&link) {
+    if link.exists()
+        && let Ok(pinned) = Link::open(&link)
+    {
         let _ = pinned.detach();
     }
     remove(&link)
