@@ -13,6 +13,8 @@ pub struct Ack {
     pub misordered: u64,
     /// Packets newly found lost.
     pub lost: u64,
+    /// Packets sent so far, retransmissions included.
+    pub sent: u64,
     /// RTT of the newest packet delivered, ns; `None` if all were retransmissions.
     pub rtt_ns: Option<u64>,
     /// Smoothed RTT, ns; 0 before the first sample.
@@ -33,7 +35,8 @@ pub struct Ack {
     pub next_segment: u64,
     /// Whether losses of a reduction that was made already are being repaired.
     pub in_recovery: bool,
-    /// Whether the window held the flow back within the last RTT.
+    /// Whether the congestion window held the flow back within the last RTT; the receive window, pacing or a
+    /// lack of data do not count.
     pub window_limited: bool,
 }
 
@@ -54,8 +57,9 @@ pub trait Controller {
     /// Every ACK, after loss detection.
     fn on_ack(&mut self, ack: &Ack);
 
-    /// The first loss since the last reduction was repaired: time to reduce. Comes before the ACK that showed it.
-    fn on_loss(&mut self, _now_ns: u64) {}
+    /// The first loss since the last reduction was repaired: time to reduce. Comes before the ACK that showed it, if
+    /// one did. `in_flight` packets are on their way.
+    fn on_loss(&mut self, _now_ns: u64, _in_flight: u64) {}
 
     /// All packets since the last reduction arrived after all: what was reduced may be taken back.
     fn on_spurious_loss(&mut self) {}

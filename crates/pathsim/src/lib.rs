@@ -1,24 +1,35 @@
 //! A discrete-event simulator of TCP flows that share one bottleneck, in virtual time.
 //!
 //! ```text
-//!   Sender ──▶ Link (rate, drop-tail queue, loss, delay, jitter) ──▶ Receiver
+//!   Sender ──▶ Link (rate, queue, loss, jitter) ──▶ propagation ──▶ Receiver
 //!     ▲  └ Controller: Reno, Cubic, CcpFlow(program + Agent)            │
-//!     └──────────────── ACKs, with their delay ─────────────────────────┘
+//!     └──────────────── ACKs, with their delay and loss ────────────────┘
 //! ```
 //!
 //! Packets, not bytes, are simulated: every segment is [`MSS`] bytes of payload in [`WIRE`] bytes on
-//! the link. Time is integer nanoseconds, chance is ChaCha with the scenario's seed, and cube roots
+//! the link. Time is integer nanoseconds, chance is ChaCha with the scenario's seed, and roots
 //! come from `libm`, so the same scenario and seed give the same result on every machine.
 //!
-//! What is simplified: the way back loses nothing and has no queue, receivers take all that comes,
-//! there is no handshake, segments are never split, and random loss falls behind the bottleneck
-//! (a lost packet has used its capacity).
+//! Sender and receiver do what Linux does: SACK and RACK with tail loss probes, PRR under Reno and Cubic,
+//! pacing in bursts, delayed and compressed ACKs. `docs/simulator.md` compares whole runs with a real kernel's.
+//!
+//! What is simplified:
+//! - the way back has no queue; ACKs can be lost, and carry all that has arrived, not three blocks of it;
+//! - a receiver's application reads at once, so that the receive window is constant;
+//! - there is no handshake, and a flow knows no RTT before its first ACK;
+//! - segments are all of full size and never split; there is no ECN;
+//! - hosts are infinitely fast; what Linux keeps in its own queues (TSQ, fq) has not been sent yet here;
+//! - a probe that repairs a loss at the tail does not reduce the window.
 #![forbid(unsafe_code)]
 
 mod ccp;
 mod control;
 mod cubic;
+mod distribution;
+mod flow;
 mod link;
+mod network;
+mod prr;
 mod receiver;
 mod reno;
 mod results;
@@ -32,8 +43,8 @@ pub use cubic::Cubic;
 pub use reno::Reno;
 pub use results::{Bin, FlowResult, LinkBin, Results, jain};
 pub use scenario::{
-    AckPolicy, FlowSpec, InvalidScenario, Jitter, Loss, PathSpec, QueueLimit, RateSchedule,
-    Scenario, Source, Trace, Transport,
+    AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Loss, LossPlace, PathSpec,
+    QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Source, Trace, Transport,
 };
 pub use simulation::Simulation;
 

@@ -1,59 +1,10 @@
 //! What a run showed.
 
+use crate::SECOND;
+use crate::distribution::Distribution;
+use crate::flow::{BIN_NS, Flow, mbps, usable_bytes};
+use crate::scenario::Scenario;
 use serde::Serialize;
-
-/// Precision of the RTT distribution: so many buckets per doubling, 0.4 % at most beside the value.
-const BUCKETS: u64 = 128;
-
-/// RTTs in µs, in logarithmic buckets; exact below 128 µs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Distribution {
-    counts: Vec<u32>,
-    samples: u64,
-    sum_us: u64,
-}
-
-impl Distribution {
-    pub(crate) fn add(&mut self, us: u64) {
-        let index = index_of(us);
-        if self.counts.len() <= index {
-            self.counts.resize(index + 1, 0);
-        }
-        self.counts[index] = self.counts[index].saturating_add(1);
-        self.samples += 1;
-        self.sum_us += us;
-    }
-
-    /// The value below which this part of the samples lies, ms.
-    fn quantile_ms(&self, part: f64) -> Option<f64> {
-        let last = self.samples.checked_sub(1)?;
-        let rank = (last as f64 * part) as u64;
-        let mut seen = 0;
-        let index = self.counts.iter().position(|count| {
-            seen += u64::from(*count);
-            seen > rank
-        })?;
-        Some(middle_us(index) / 1e3)
-    }
-
-    fn mean_ms(&self) -> Option<f64> {
-        (self.samples > 0).then(|| self.sum_us as f64 / self.samples as f64 / 1e3)
-    }
-}
-
-fn index_of(us: u64) -> usize {
-    let shift = us
-        .checked_ilog2()
-        .map_or(0, |log| u64::from(log.saturating_sub(7)));
-    (shift * BUCKETS + (us >> shift)) as usize
-}
-
-fn middle_us(index: usize) -> f64 {
-    let index = index as u64;
-    let shift = (index / BUCKETS).saturating_sub(1);
-    let low = (index - shift * BUCKETS) << shift;
-    low as f64 + ((1u64 << shift) - 1) as f64 / 2.0
-}
 
 /// A flow in 100 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -82,7 +33,8 @@ pub struct FlowResult {
     pub goodput_mbps: f64,
     /// The same over the part of its life in the second half of the run; `None` if there is none.
     pub goodput_second_half_mbps: Option<f64>,
-    /// Goodput over what the path could carry meanwhile: rate × 1448/1500 × (1 - random loss).
+    /// Goodput over what the path could carry meanwhile: rate × 1448/1500 × (1 - random loss behind the
+    /// bottleneck).
     pub share: f64,
     /// Median RTT, ms; `None` without samples, as for UDP.
     pub rtt_p50_ms: Option<f64>,
@@ -90,6 +42,8 @@ pub struct FlowResult {
     pub rtt_p95_ms: Option<f64>,
     /// Mean RTT, ms.
     pub rtt_mean_ms: Option<f64>,
+    /// 95th percentile of the smoothed RTT, read every 200 ms as `ss` or iperf3 would, ms.
+    pub srtt_p95_ms: Option<f64>,
     /// Part of its packets that did not arrive, by drop or by random loss.
     pub loss: f64,
     /// Packets sent, retransmissions included.
@@ -118,7 +72,8 @@ pub struct Results {
     pub flows: Vec<FlowResult>,
     /// Goodput of all flows over the whole run, Mbit/s.
     pub goodput_mbps: f64,
-    /// The same over what the path can carry: rate × 1448/1500 × (1 - random loss).
+    /// The same over what the path can carry: rate × 1448/1500 × (1 - random loss behind the
+    /// bottleneck).
     pub share: f64,
     /// The same over the second half of the run.
     pub share_second_half: f64,
@@ -126,6 +81,8 @@ pub struct Results {
     pub rtt_p95_ms: Option<f64>,
     /// Median of all flows' RTT samples, ms.
     pub rtt_p50_ms: Option<f64>,
+    /// 95th percentile of all flows' smoothed RTT, read every 200 ms, ms.
+    pub srtt_p95_ms: Option<f64>,
     /// Lost part of all packets.
     pub loss: f64,
     /// Jain's index of the goodput in the second half of the run (0 for flows that are not there), 1/n to 1.
@@ -137,6 +94,60 @@ pub struct Results {
     /// The bottleneck, 100 ms a bin, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_series: Vec<LinkBin>,
+}
+
+impl Results {
+    /// Of a run over; `events` were handled, and at most `peak` packets waited.
+    pub(crate) fn of(
+        scenario: &Scenario,
+        flows: Vec<Flow<'_>>,
+        peak: usize,
+        mut link_series: Vec<LinkBin>,
+        events: u64,
+    ) -> Self {
+        let duration_ns = scenario.duration_ns;
+        let (mut rtts, mut srtts) = (Distribution::default(), Distribution::default());
+        let (mut sent, mut missing, mut goodput, mut goodput_half) = (0, 0, 0, 0);
+        let bins = if scenario.series {
+            duration_ns.div_ceil(BIN_NS) as usize
+        } else {
+            0
+        };
+        let mut of_flows = Vec::with_capacity(flows.len());
+        for flow in flows {
+            rtts.merge(&flow.counts.rtts);
+            srtts.merge(&flow.counts.srtts);
+            sent += flow.sent();
+            missing += flow.counts.missing;
+            goodput += flow.counts.goodput;
+            goodput_half += flow.counts.goodput_half;
+            of_flows.push(flow.result(scenario, bins));
+        }
+        let [rtt_p50_ms, rtt_p95_ms, _] = rtts.summary_ms();
+        let [_, srtt_p95_ms, _] = srtts.summary_ms();
+        link_series.resize(bins, LinkBin::default());
+        Self {
+            seed: scenario.seed,
+            duration_s: duration_ns as f64 / SECOND as f64,
+            goodput_mbps: mbps(goodput, duration_ns),
+            share: goodput as f64 / usable_bytes(scenario, 0, duration_ns),
+            share_second_half: goodput_half as f64
+                / usable_bytes(scenario, duration_ns / 2, duration_ns),
+            rtt_p95_ms,
+            rtt_p50_ms,
+            srtt_p95_ms,
+            loss: missing as f64 / sent.max(1) as f64,
+            jain: jain(
+                of_flows
+                    .iter()
+                    .map(|f| f.goodput_second_half_mbps.unwrap_or(0.0)),
+            ),
+            queue_peak_packets: peak as u64,
+            events,
+            flows: of_flows,
+            link_series,
+        }
+    }
 }
 
 /// Jain's fairness index, 1/n to 1; 1 for nothing at all.
@@ -153,53 +164,9 @@ pub fn jain(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-impl Distribution {
-    pub(crate) fn merge(&mut self, other: &Self) {
-        let len = self.counts.len().max(other.counts.len());
-        self.counts.resize(len, 0);
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
-            *count = count.saturating_add(*more);
-        }
-        self.samples += other.samples;
-        self.sum_us += other.sum_us;
-    }
-
-    pub(crate) fn summary_ms(&self) -> [Option<f64>; 3] {
-        [
-            self.quantile_ms(0.5),
-            self.quantile_ms(0.95),
-            self.mean_ms(),
-        ]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn buckets_are_narrow_and_in_order() {
-        let mut last = 0;
-        for us in (0..2_000_000).step_by(7) {
-            let index = index_of(us);
-            assert!(index >= last);
-            last = index;
-            assert!(
-                (middle_us(index) - us as f64).abs() <= us as f64 * 0.004 + 0.5,
-                "{us}"
-            );
-        }
-    }
-
-    #[test]
-    fn quantiles_are_those_of_the_samples() {
-        let mut distribution = Distribution::default();
-        (1..=1000).rev().for_each(|ms| distribution.add(ms * 1000));
-        let [p50, p95, mean] = distribution.summary_ms().map(Option::unwrap);
-        assert!((p50 / 500.0 - 1.0).abs() < 0.005 && (p95 / 950.0 - 1.0).abs() < 0.005);
-        assert!((mean - 500.5).abs() < 1e-9);
-        assert_eq!(Distribution::default().summary_ms(), [None; 3]);
-    }
 
     #[test]
     fn jain_is_one_for_equals_and_one_nth_for_a_monopoly() {

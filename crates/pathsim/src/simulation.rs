@@ -4,72 +4,24 @@
 //! wake-up that counts; others in the queue are stale and do nothing.
 
 use crate::control::Controller;
-use crate::link::{Fate, Link};
-use crate::receiver::{Answer, Packet, Receiver};
-use crate::results::{Bin, Distribution, FlowResult, LinkBin, Results, jain};
-use crate::scenario::{FlowSpec, InvalidScenario, Scenario, Source, Transport};
-use crate::sender::Sender;
-use crate::{MILLISECOND, MSS, SECOND, WIRE};
+use crate::flow::Flow;
+use crate::link::Fate;
+use crate::network::{Event, Network};
+use crate::receiver::{Answer, Packet};
+use crate::results::Results;
+use crate::scenario::{InvalidScenario, Scenario, Source, Transport};
+use crate::{MSS, SECOND};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-const BIN_NS: u64 = 100 * MILLISECOND;
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    /// The sender may have something to do.
-    Wake,
-    /// A packet is at the receiver.
-    Arrive(Packet),
-    /// A delayed ACK's timer.
-    DelayedAck(u64),
-    /// An ACK for so many packets is at the sender.
-    Ack(u32),
-}
-
-#[derive(Default)]
-struct BinSums {
-    bytes: u64,
-    rtt_us: u64,
-    samples: u64,
-}
-
-struct Flow<'a> {
-    spec: FlowSpec,
-    controller: Box<dyn Controller + 'a>,
-    sender: Sender,
-    receiver: Receiver,
-    forward_ns: u64,
-    back_ns: u64,
-    last_release_ns: u64,
-    end_ns: u64,
-    wake_ns: u64,
-    udp: Udp,
-    goodput: u64,
-    goodput_half: u64,
-    arrived: u64,
-    missing: u64,
-    completed_ns: Option<u64>,
-    rtts: Distribution,
-    bins: Vec<BinSums>,
-}
-
-#[derive(Default)]
-struct Udp {
-    sent: u64,
-    next_ns: u64,
-}
 
 /// A scenario in progress.
 pub struct Simulation<'a> {
     scenario: Scenario,
-    queue: BinaryHeap<Reverse<(u64, u64, u32, Event)>>,
-    made: u64,
+    network: Network,
     handled: u64,
     now_ns: u64,
-    link: Link,
-    link_bins: Vec<LinkBin>,
     flows: Vec<Flow<'a>>,
+    /// What becomes of packets in the link's turn; kept for its memory.
+    fates: Vec<((u32, Packet), Fate)>,
 }
 
 impl<'a> Simulation<'a> {
@@ -89,45 +41,20 @@ impl<'a> Simulation<'a> {
             });
         }
         let flows = scenario.flows.iter().cloned().zip(controllers);
-        let flows = flows.map(|(spec, controller)| {
-            let rtt_ns = scenario.path.rtt_ns + spec.extra_rtt_ns;
-            Flow {
-                controller,
-                sender: Sender::new(spec.source, spec.start_ns),
-                receiver: Receiver::new(spec.acks),
-                forward_ns: rtt_ns / 2,
-                back_ns: rtt_ns - rtt_ns / 2,
-                last_release_ns: 0,
-                end_ns: spec.stop_ns.unwrap_or(u64::MAX).min(scenario.duration_ns),
-                wake_ns: u64::MAX,
-                udp: Udp {
-                    sent: 0,
-                    next_ns: spec.start_ns,
-                },
-                goodput: 0,
-                goodput_half: 0,
-                arrived: 0,
-                missing: 0,
-                completed_ns: None,
-                rtts: Distribution::default(),
-                bins: Vec::new(),
-                spec,
-            }
-        });
+        let flows = flows
+            .map(|(spec, controller)| Flow::new(spec, controller, &scenario))
+            .collect();
         let mut simulation = Self {
-            link: Link::new(&scenario.path, scenario.seed),
-            flows: flows.collect(),
-            queue: BinaryHeap::new(),
-            made: 0,
+            network: Network::new(&scenario),
+            flows,
+            fates: Vec::new(),
             handled: 0,
             now_ns: 0,
-            link_bins: Vec::new(),
             scenario,
         };
-        for index in 0..simulation.flows.len() {
-            let start_ns = simulation.flows[index].spec.start_ns;
-            simulation.flows[index].wake_ns = start_ns;
-            simulation.push(start_ns, index, Event::Wake);
+        for (index, flow) in simulation.flows.iter_mut().enumerate() {
+            flow.wake_ns = flow.spec.start_ns;
+            simulation.network.push(flow.wake_ns, index, Event::Wake);
         }
         Ok(simulation)
     }
@@ -152,7 +79,7 @@ impl<'a> Simulation<'a> {
 
     /// Handles one event; `false` at the end of the run.
     fn step(&mut self) -> bool {
-        let Some(Reverse((now_ns, _, index, event))) = self.queue.pop() else {
+        let Some(Reverse((now_ns, _, index, event))) = self.network.queue.pop() else {
             return false;
         };
         if now_ns >= self.scenario.duration_ns {
@@ -170,15 +97,17 @@ impl<'a> Simulation<'a> {
                     self.answer(index, answer);
                 }
             }
-            Event::Ack(packets) => self.ack(index, packets),
+            Event::Ack(before) => self.ack(index, before),
+            Event::Turn => self.turn(),
         }
         true
     }
 
-    fn push(&mut self, at_ns: u64, flow: usize, event: Event) {
-        self.made += 1;
-        self.queue
-            .push(Reverse((at_ns, self.made, flow as u32, event)));
+    /// Propagation delay of a flow's packets to the receiver, for those that leave now, and of its ACKs, ns.
+    fn ways_ns(&self, flow: usize) -> (u64, u64) {
+        let path = &self.scenario.path;
+        let rtt_ns = path.rtt_at_ns(self.now_ns) + self.flows[flow].spec.extra_rtt_ns;
+        (rtt_ns / 2, rtt_ns - rtt_ns / 2)
     }
 
     fn wake(&mut self, index: usize) {
@@ -206,34 +135,15 @@ impl<'a> Simulation<'a> {
     /// Lets a sender send, and sets its next wake-up.
     fn send(&mut self, index: usize) {
         let now_ns = self.now_ns;
-        let Self {
-            flows,
-            link,
-            link_bins,
-            queue,
-            made,
-            scenario,
-            ..
-        } = self;
-        let flow = &mut flows[index];
+        let (forward_ns, _) = self.ways_ns(index);
+        let (flow, network) = (&mut self.flows[index], &mut self.network);
         if now_ns >= flow.end_ns {
             return;
         }
-        let (forward_ns, missing) = (flow.forward_ns, &mut flow.missing);
+        let missing = &mut flow.counts.missing;
         flow.sender
             .send(now_ns, flow.controller.as_ref(), |packet| {
-                let fate = link.offer(now_ns);
-                if scenario.series {
-                    note(link_bins, now_ns, link, fate);
-                }
-                match fate {
-                    Fate::Leaves(at_ns) => {
-                        *made += 1;
-                        let event = Event::Arrive(packet);
-                        queue.push(Reverse((at_ns + forward_ns, *made, index as u32, event)));
-                    }
-                    Fate::Dropped | Fate::Lost => *missing += 1,
-                }
+                *missing += u64::from(network.transmit(now_ns, index, packet, forward_ns));
             });
         let sender = flow.sender.wake_at_ns();
         let next = [sender, flow.controller.wake_at_ns()];
@@ -242,22 +152,36 @@ impl<'a> Simulation<'a> {
         if next < flow.wake_ns {
             flow.wake_ns = next;
             if next < flow.end_ns {
-                self.push(next, index, Event::Wake);
+                network.push(next, index, Event::Wake);
             }
         }
     }
 
     fn transmit(&mut self, index: usize, packet: Packet) {
-        let fate = self.link.offer(self.now_ns);
-        if self.scenario.series {
-            note(&mut self.link_bins, self.now_ns, &mut self.link, fate);
+        let (forward_ns, _) = self.ways_ns(index);
+        let gone = self
+            .network
+            .transmit(self.now_ns, index, packet, forward_ns);
+        self.flows[index].counts.missing += u64::from(gone);
+    }
+
+    /// The link's turn: one packet leaves, and others may be dropped.
+    fn turn(&mut self) {
+        let now_ns = self.now_ns;
+        let mut fates = std::mem::take(&mut self.fates);
+        let next = self
+            .network
+            .link
+            .serve(now_ns, |packet, fate| fates.push((packet, fate)));
+        for ((index, packet), fate) in fates.drain(..) {
+            let index = index as usize;
+            let (forward_ns, _) = self.ways_ns(index);
+            let gone = self.network.pass(now_ns, index, packet, fate, forward_ns);
+            self.flows[index].counts.missing += u64::from(gone);
         }
-        match fate {
-            Fate::Leaves(at_ns) => {
-                let at_ns = at_ns + self.flows[index].forward_ns;
-                self.push(at_ns, index, Event::Arrive(packet));
-            }
-            Fate::Dropped | Fate::Lost => self.flows[index].missing += 1,
+        self.fates = fates;
+        if let Some(next_ns) = next {
+            self.network.push(next_ns, 0, Event::Turn);
         }
     }
 
@@ -265,7 +189,7 @@ impl<'a> Simulation<'a> {
         let flow = &mut self.flows[index];
         let done = match flow.spec.source {
             Source::Bytes(bytes) => flow.udp.sent * MSS >= bytes,
-            Source::Endless | Source::Rate(_) => false,
+            Source::Endless | Source::Rate(_) | Source::Chunks { .. } => false,
         };
         if done {
             return;
@@ -275,14 +199,14 @@ impl<'a> Simulation<'a> {
         let own = flow.controller.sending().rate.unwrap_or(1);
         let rate = match flow.spec.source {
             Source::Rate(bps) => own.min(bps / 8),
-            Source::Endless | Source::Bytes(_) => own,
+            Source::Endless | Source::Bytes(_) | Source::Chunks { .. } => own,
         };
         // From the start on, so that roundings do not add up.
         let elapsed =
             u128::from(flow.udp.sent * MSS) * u128::from(SECOND) / u128::from(rate.max(1));
         let next_ns = flow.spec.start_ns + elapsed as u64;
-        (flow.udp.next_ns, flow.wake_ns) = (next_ns, next_ns);
-        self.push(next_ns, index, Event::Wake);
+        flow.wake_ns = next_ns;
+        self.network.push(next_ns, index, Event::Wake);
         let packet = Packet {
             tx: number,
             segment: number,
@@ -292,9 +216,8 @@ impl<'a> Simulation<'a> {
 
     fn arrive(&mut self, index: usize, packet: Packet) {
         let now_ns = self.now_ns;
-        let half = now_ns >= self.scenario.duration_ns / 2;
         let flow = &mut self.flows[index];
-        flow.arrived += 1;
+        flow.counts.arrived += 1;
         if now_ns >= flow.end_ns {
             return;
         }
@@ -303,57 +226,49 @@ impl<'a> Simulation<'a> {
             Transport::Udp => (true, Answer::Wait),
         };
         if new {
-            flow.goodput += MSS;
-            if half {
-                flow.goodput_half += MSS;
-            }
-            if let Source::Bytes(bytes) = flow.spec.source
-                && flow.goodput >= bytes
-            {
-                flow.completed_ns.get_or_insert(now_ns);
-            }
-            if self.scenario.series {
-                bin(&mut flow.bins, now_ns).bytes += MSS;
-            }
+            flow.note_goodput(now_ns, &self.scenario);
         }
         self.answer(index, answer);
     }
 
     fn answer(&mut self, index: usize, answer: Answer) {
-        let flow = &mut self.flows[index];
+        let now_ns = self.now_ns;
         match answer {
-            Answer::Ack(packets) => {
-                // ACKs do not overtake each other.
-                let release_ns = flow.receiver.release_ns(self.now_ns);
+            Answer::Ack(before) => {
+                let (_, back_ns) = self.ways_ns(index);
+                let flow = &mut self.flows[index];
+                // ACKs leave in order.
+                let release_ns = flow.receiver.release_ns(now_ns);
                 flow.last_release_ns = flow.last_release_ns.max(release_ns);
-                let at_ns = flow.last_release_ns + flow.back_ns;
-                self.push(at_ns, index, Event::Ack(packets));
+                let at_ns = flow.last_release_ns + back_ns;
+                if !self.network.ack_losses.next() {
+                    self.network.push(at_ns, index, Event::Ack(before));
+                }
             }
-            Answer::Delay(number) => {
-                let at_ns = self.now_ns + flow.receiver.delay_ns();
-                self.push(at_ns, index, Event::DelayedAck(number));
+            Answer::Delay(number, ns) => {
+                self.network
+                    .push(now_ns + ns, index, Event::DelayedAck(number));
             }
             Answer::Wait => {}
         }
     }
 
-    fn ack(&mut self, index: usize, packets: u32) {
+    fn ack(&mut self, index: usize, before: u64) {
         let now_ns = self.now_ns;
         let flow = &mut self.flows[index];
-        let packets = flow.receiver.take(packets);
         if now_ns >= flow.end_ns {
             return;
+        }
+        flow.note_srtt(now_ns);
+        let mut packets = flow.receiver.take(before).peekable();
+        if packets.peek().is_none() {
+            return; // overtaken by a later ACK
         }
         let rtt_ns = flow
             .sender
             .on_ack(now_ns, packets, flow.controller.as_mut());
         if let Some(rtt_ns) = rtt_ns {
-            flow.rtts.add(rtt_ns / 1000);
-            if self.scenario.series {
-                let bin = bin(&mut flow.bins, now_ns);
-                bin.rtt_us += rtt_ns / 1000;
-                bin.samples += 1;
-            }
+            flow.note_rtt(now_ns, rtt_ns, self.scenario.series);
         }
         if flow.sender.is_complete() {
             flow.end_ns = now_ns;
@@ -367,127 +282,56 @@ impl<'a> Simulation<'a> {
     }
 
     fn results(self) -> Results {
-        let scenario = &self.scenario;
-        let duration_ns = scenario.duration_ns;
-        let half_ns = duration_ns / 2;
-        let usable = MSS as f64 / WIRE as f64 * (1.0 - scenario.path.loss.ratio());
-        let capacity = |from, to| scenario.path.rate.capacity_bytes(from, to) * usable;
-        let mbps = |bytes: u64, ns: u64| bytes as f64 * 8e3 / ns.max(1) as f64;
-        let mut rtts = Distribution::default();
-        let (mut sent, mut missing, mut goodput, mut goodput_half) = (0, 0, 0, 0);
-        let bins = if scenario.series {
-            duration_ns.div_ceil(BIN_NS) as usize
-        } else {
-            0
-        };
-        let mut flows = Vec::with_capacity(self.flows.len());
-        for mut flow in self.flows {
-            rtts.merge(&flow.rtts);
-            let stats = flow.sender.stats;
-            let flow_sent = stats.sent + flow.udp.sent;
-            sent += flow_sent;
-            missing += flow.missing;
-            goodput += flow.goodput;
-            goodput_half += flow.goodput_half;
-            let start_ns = flow.spec.start_ns.min(duration_ns);
-            let end_ns = flow.completed_ns.unwrap_or(flow.end_ns).max(start_ns);
-            let half_start_ns = start_ns.max(half_ns);
-            let [rtt_p50_ms, rtt_p95_ms, rtt_mean_ms] = flow.rtts.summary_ms();
-            let possible = capacity(start_ns, end_ns);
-            flow.bins.resize_with(bins, BinSums::default);
-            flows.push(FlowResult {
-                scheme: flow.spec.scheme,
-                goodput_mbps: mbps(flow.goodput, end_ns - start_ns),
-                goodput_second_half_mbps: (end_ns > half_start_ns)
-                    .then(|| mbps(flow.goodput_half, end_ns - half_start_ns)),
-                share: if possible > 0.0 {
-                    flow.goodput as f64 / possible
-                } else {
-                    0.0
-                },
-                rtt_p50_ms,
-                rtt_p95_ms,
-                rtt_mean_ms,
-                loss: flow.missing as f64 / flow_sent.max(1) as f64,
-                packets_sent: flow_sent,
-                retransmissions: stats.retransmitted,
-                spurious_retransmissions: stats.spurious,
-                timeouts: stats.timeouts,
-                completion_s: flow
-                    .completed_ns
-                    .map(|at| (at - start_ns) as f64 / SECOND as f64),
-                series: flow.bins.iter().map(BinSums::bin).collect(),
-            });
-        }
-        let [rtt_p50_ms, rtt_p95_ms, _] = rtts.summary_ms();
-        let mut link_series = self.link_bins;
-        link_series.resize(bins, LinkBin::default());
-        Results {
-            seed: scenario.seed,
-            duration_s: duration_ns as f64 / SECOND as f64,
-            goodput_mbps: mbps(goodput, duration_ns),
-            share: goodput as f64 / capacity(0, duration_ns),
-            share_second_half: goodput_half as f64 / capacity(half_ns, duration_ns),
-            rtt_p95_ms,
-            rtt_p50_ms,
-            loss: missing as f64 / sent.max(1) as f64,
-            jain: jain(
-                flows
-                    .iter()
-                    .map(|f| f.goodput_second_half_mbps.unwrap_or(0.0)),
-            ),
-            queue_peak_packets: self.link.peak as u64,
-            events: self.handled,
+        let Self {
+            scenario,
+            network,
             flows,
-            link_series,
-        }
+            handled,
+            ..
+        } = self;
+        Results::of(
+            &scenario,
+            flows,
+            network.link.peak,
+            network.link_bins,
+            handled,
+        )
     }
 
     /// Packets that were sent, arrived, were dropped or lost, and are on their way, of one flow; for tests.
     #[cfg(test)]
     fn account(&self, index: usize) -> (u64, u64, u64, u64) {
         let flow = &self.flows[index];
-        let on_the_way = self.queue.iter().filter(|Reverse((_, _, of, event))| {
+        let queue = self.network.queue.iter();
+        let on_the_way = queue.filter(|Reverse((_, _, of, event))| {
             *of as usize == index && matches!(event, Event::Arrive(_))
         });
-        let sent = flow.sender.stats.sent + flow.udp.sent;
-        (sent, flow.arrived, flow.missing, on_the_way.count() as u64)
+        let waiting = self
+            .network
+            .link
+            .waiting_of(|(of, _)| *of as usize == index);
+        let counts = &flow.counts;
+        let on_the_way = on_the_way.count() + waiting;
+        (
+            flow.sent(),
+            counts.arrived,
+            counts.missing,
+            on_the_way as u64,
+        )
     }
-}
-
-impl BinSums {
-    fn bin(&self) -> Bin {
-        Bin {
-            goodput_mbps: self.bytes as f64 * 8e3 / BIN_NS as f64,
-            rtt_ms: self.rtt_us as f64 / 1e3 / self.samples.max(1) as f64,
-        }
-    }
-}
-
-fn bin<T: Default>(bins: &mut Vec<T>, now_ns: u64) -> &mut T {
-    let index = (now_ns / BIN_NS) as usize;
-    if bins.len() <= index {
-        bins.resize_with(index + 1, T::default);
-    }
-    &mut bins[index]
-}
-
-fn note(bins: &mut Vec<LinkBin>, now_ns: u64, link: &mut Link, fate: Fate) {
-    let waiting = link.waiting(now_ns) as u32;
-    let bin = bin(bins, now_ns);
-    bin.queue_packets = bin.queue_packets.max(waiting);
-    bin.lost += u32::from(!matches!(fate, Fate::Leaves(_)));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cubic, FixedRate, Jitter, Loss, PathSpec, Reno};
+    use crate::{
+        CoDel, Cubic, FixedRate, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, QueueDiscipline,
+        Reno, RouteChange,
+    };
 
     /// Nothing appears or vanishes: at any time, what was sent has arrived, is lost, or is on its way, and
     /// the sender's counts are right.
-    #[test]
-    fn packets_are_conserved() {
+    fn conserves_packets(change: impl FnOnce(&mut Scenario)) {
         let mut path = PathSpec::clean(20_000_000, 30 * MILLISECOND);
         path.loss = Loss::Random(0.02);
         path.jitter = Jitter {
@@ -500,13 +344,14 @@ mod tests {
             FlowSpec::new("udp"),
         ];
         flows[2].transport = Transport::Udp;
-        let scenario = Scenario {
+        let mut scenario = Scenario {
             path,
             flows,
             duration_ns: 10 * SECOND,
             seed: 3,
             series: false,
         };
+        change(&mut scenario);
         let controllers: Vec<Box<dyn Controller>> = vec![
             Box::new(Reno::default()),
             Box::new(Cubic::default()),
@@ -524,7 +369,28 @@ mod tests {
                 }
             }
         }
-        assert!(steps > 20_000, "{steps}");
-        assert!(simulation.flows.iter().all(|flow| flow.missing > 10));
+        assert!(steps > 10_000, "{steps}");
+        let missing = |flow: &Flow<'_>| flow.counts.missing;
+        assert!(simulation.flows.iter().all(|flow| missing(flow) > 10));
+    }
+
+    #[test]
+    fn packets_are_conserved() {
+        conserves_packets(|_| {});
+    }
+
+    #[test]
+    fn packets_are_conserved_under_codel_and_everything_else() {
+        conserves_packets(|scenario| {
+            scenario.path.discipline = QueueDiscipline::CoDel(CoDel::default());
+            scenario.path.ack_loss = Loss::Random(0.1);
+            let changes = [(3, 80), (6, 5)].map(|(s, ms)| RouteChange {
+                at_ns: s * SECOND,
+                rtt_ns: ms * MILLISECOND,
+            });
+            scenario.path.route_changes = changes.to_vec();
+            scenario.flows[0].receive_window = Some(30_000);
+            scenario.flows[1].acks.aggregation_ns = 7 * MILLISECOND;
+        });
     }
 }

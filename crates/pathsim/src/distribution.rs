@@ -1,0 +1,101 @@
+//! Distributions of round-trip times.
+
+/// Precision of the RTT distribution: so many buckets per doubling, 0.4 % at most beside the value.
+const BUCKETS: u64 = 128;
+
+/// RTTs in µs, in logarithmic buckets; exact below 128 µs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Distribution {
+    counts: Vec<u32>,
+    samples: u64,
+    sum_us: u64,
+}
+
+impl Distribution {
+    pub(crate) fn add(&mut self, us: u64) {
+        let index = index_of(us);
+        if self.counts.len() <= index {
+            self.counts.resize(index + 1, 0);
+        }
+        self.counts[index] = self.counts[index].saturating_add(1);
+        self.samples += 1;
+        self.sum_us += us;
+    }
+
+    /// The value below which this part of the samples lies, ms.
+    fn quantile_ms(&self, part: f64) -> Option<f64> {
+        let last = self.samples.checked_sub(1)?;
+        let rank = (last as f64 * part) as u64;
+        let mut seen = 0;
+        let index = self.counts.iter().position(|count| {
+            seen += u64::from(*count);
+            seen > rank
+        })?;
+        Some(middle_us(index) / 1e3)
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        let len = self.counts.len().max(other.counts.len());
+        self.counts.resize(len, 0);
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count = count.saturating_add(*more);
+        }
+        self.samples += other.samples;
+        self.sum_us += other.sum_us;
+    }
+
+    pub(crate) fn summary_ms(&self) -> [Option<f64>; 3] {
+        [
+            self.quantile_ms(0.5),
+            self.quantile_ms(0.95),
+            self.mean_ms(),
+        ]
+    }
+
+    fn mean_ms(&self) -> Option<f64> {
+        (self.samples > 0).then(|| self.sum_us as f64 / self.samples as f64 / 1e3)
+    }
+}
+
+fn index_of(us: u64) -> usize {
+    let shift = us
+        .checked_ilog2()
+        .map_or(0, |log| u64::from(log.saturating_sub(7)));
+    (shift * BUCKETS + (us >> shift)) as usize
+}
+
+fn middle_us(index: usize) -> f64 {
+    let index = index as u64;
+    let shift = (index / BUCKETS).saturating_sub(1);
+    let low = (index - shift * BUCKETS) << shift;
+    low as f64 + ((1u64 << shift) - 1) as f64 / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_narrow_and_in_order() {
+        let mut last = 0;
+        for us in (0..2_000_000).step_by(7) {
+            let index = index_of(us);
+            assert!(index >= last);
+            last = index;
+            assert!(
+                (middle_us(index) - us as f64).abs() <= us as f64 * 0.004 + 0.5,
+                "{us}"
+            );
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_samples() {
+        let mut distribution = Distribution::default();
+        (1..=1000).rev().for_each(|ms| distribution.add(ms * 1000));
+        let [p50, p95, mean] = distribution.summary_ms().map(Option::unwrap);
+        assert!((p50 / 500.0 - 1.0).abs() < 0.005 && (p95 / 950.0 - 1.0).abs() < 0.005);
+        assert!((mean - 500.5).abs() < 1e-9);
+        assert_eq!(Distribution::default().summary_ms(), [None; 3]);
+    }
+}

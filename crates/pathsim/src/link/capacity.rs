@@ -1,0 +1,62 @@
+//! When the link can begin and end the transmission of a packet.
+
+use crate::scenario::RateSchedule;
+use crate::{SECOND, WIRE};
+
+pub(super) struct Capacity {
+    rate: RateSchedule,
+    /// The step in force, or the next unused opportunity.
+    cursor: u64,
+    busy_until_ns: u64,
+}
+
+impl Capacity {
+    pub(super) fn new(rate: RateSchedule) -> Self {
+        Self {
+            rate,
+            cursor: 0,
+            busy_until_ns: 0,
+        }
+    }
+
+    /// When the next packet's turn comes, for one that is there now.
+    pub(super) fn turn_ns(&self, now_ns: u64) -> u64 {
+        match &self.rate {
+            RateSchedule::Trace(trace) => trace.time_ns(self.cursor.max(trace.first_at(now_ns))),
+            RateSchedule::Constant(_) | RateSchedule::Steps(_) => self.busy_until_ns.max(now_ns),
+        }
+    }
+
+    /// Sends a packet; returns when its last bit has left.
+    pub(super) fn send(&mut self, now_ns: u64) -> u64 {
+        let start = self.busy_until_ns.max(now_ns);
+        self.busy_until_ns = match &self.rate {
+            RateSchedule::Constant(bps) => start + WIRE * 8 * SECOND / bps,
+            RateSchedule::Steps(steps) => {
+                // The bits that are left, over the steps that the packet spans.
+                let (mut at, mut bits) = (start, (WIRE * 8) as f64);
+                loop {
+                    let step = self.cursor as usize;
+                    let end = steps.get(step + 1).map_or(u64::MAX, |next| next.0);
+                    if at >= end {
+                        self.cursor += 1;
+                        continue;
+                    }
+                    let bps = steps[step].1 as f64;
+                    let needed = (bits * SECOND as f64 / bps) as u64;
+                    if at + needed <= end {
+                        break at + needed;
+                    }
+                    bits -= (end - at) as f64 * bps / SECOND as f64;
+                    at = end;
+                }
+            }
+            RateSchedule::Trace(trace) => {
+                let next = self.cursor.max(trace.first_at(now_ns));
+                self.cursor = next + 1;
+                trace.time_ns(next)
+            }
+        };
+        self.busy_until_ns
+    }
+}

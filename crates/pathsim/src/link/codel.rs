@@ -1,0 +1,161 @@
+//! CoDel, the pseudo-code of RFC 8289 §5: drops at the head of a queue in which even the shortest wait
+//! stays above a target.
+//!
+//! ```text
+//!   every wait ≥ target for an interval  ──▶  dropping: drop one packet, the next after interval / √count
+//!   a wait < target, or one packet left  ──▶  not dropping
+//! ```
+//! The drops come ever faster until the senders give way. A new dropping state soon after the last one
+//! begins with the rate of drops at which that one ended.
+
+use crate::WIRE;
+use crate::scenario::CoDel;
+use std::collections::VecDeque;
+
+/// A new dropping state that begins within so many intervals goes on where the last one ended.
+const MEMORY_INTERVALS: u64 = 16;
+
+/// A packet that waits, with the time at which it came.
+pub(super) type Waiting<T> = (u64, T);
+
+pub(super) struct Controller {
+    codel: CoDel,
+    /// When the wait will have been above the target for an interval; `None` while it is not.
+    first_above_ns: Option<u64>,
+    dropping: bool,
+    drop_next_ns: u64,
+    /// Packets dropped since dropping began, and when it began.
+    count: u64,
+    last_count: u64,
+}
+
+impl Controller {
+    pub(super) fn new(codel: CoDel) -> Self {
+        Self {
+            codel,
+            first_above_ns: None,
+            dropping: false,
+            drop_next_ns: 0,
+            count: 0,
+            last_count: 0,
+        }
+    }
+
+    /// The packet to send next. `dropped` takes those that are dropped before it.
+    pub(super) fn dequeue<T>(
+        &mut self,
+        now_ns: u64,
+        queue: &mut VecDeque<Waiting<T>>,
+        mut dropped: impl FnMut(T),
+    ) -> Option<T> {
+        let (mut packet, mut may_drop) = self.pop(now_ns, queue)?;
+        if self.dropping {
+            self.dropping = may_drop;
+            while self.dropping && now_ns >= self.drop_next_ns {
+                dropped(packet);
+                self.count += 1;
+                (packet, may_drop) = self.pop(now_ns, queue)?;
+                self.dropping = may_drop;
+                if may_drop {
+                    self.drop_next_ns = self.after(self.drop_next_ns);
+                }
+            }
+        } else if may_drop {
+            dropped(packet);
+            let popped = self.pop(now_ns, queue);
+            self.dropping = true;
+            let more = self.count - self.last_count;
+            let recent = now_ns.saturating_sub(self.drop_next_ns)
+                < MEMORY_INTERVALS.saturating_mul(self.codel.interval_ns);
+            self.count = if more > 1 && recent { more } else { 1 };
+            self.last_count = self.count;
+            self.drop_next_ns = self.after(now_ns);
+            (packet, _) = popped?;
+        }
+        Some(packet)
+    }
+
+    /// The control law.
+    fn after(&self, ns: u64) -> u64 {
+        ns + (self.codel.interval_ns as f64 / libm::sqrt(self.count as f64)) as u64
+    }
+
+    /// The first packet, and whether the wait allows to drop it.
+    fn pop<T>(&mut self, now_ns: u64, queue: &mut VecDeque<Waiting<T>>) -> Option<(T, bool)> {
+        let Some((since_ns, packet)) = queue.pop_front() else {
+            self.first_above_ns = None;
+            self.dropping = false;
+            return None;
+        };
+        let short = now_ns - since_ns < self.codel.target_ns;
+        let bytes = queue.len() as u64 * WIRE;
+        if short || bytes <= WIRE {
+            self.first_above_ns = None;
+            return Some((packet, false));
+        }
+        let first_above_ns = *self
+            .first_above_ns
+            .get_or_insert(now_ns + self.codel.interval_ns);
+        // It was inserted only now if it lies a whole interval ahead.
+        Some((packet, now_ns >= first_above_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MILLISECOND;
+
+    /// Times at which an overfull queue, served once a millisecond, loses packets, ms.
+    fn drops(waits_ms: u64, served: u64) -> Vec<u64> {
+        let mut controller = Controller::new(CoDel::default());
+        let mut queue = VecDeque::new();
+        let mut drops = Vec::new();
+        for now_ms in waits_ms..waits_ms + served {
+            // Whatever is dropped, the head has waited for so long, and more wait behind it.
+            while queue.len() < 20 {
+                queue.push_back(((now_ms - waits_ms) * MILLISECOND, now_ms));
+            }
+            for (since_ns, _) in &mut queue {
+                *since_ns = (now_ms - waits_ms) * MILLISECOND;
+            }
+            controller.dequeue(now_ms * MILLISECOND, &mut queue, |_| {
+                drops.push(now_ms - waits_ms);
+            });
+        }
+        drops
+    }
+
+    #[test]
+    fn a_wait_below_the_target_costs_nothing() {
+        assert_eq!(drops(4, 5000), []);
+    }
+
+    /// RFC 8289 §3.3: the first drop after an interval, then after 100 / √1, 100 / √2, 100 / √3 ... ms more.
+    #[test]
+    fn a_standing_queue_loses_packets_by_the_control_law() {
+        let found = drops(6, 600);
+        let mut expected = vec![100.0, 200.0];
+        for count in 2..=found.len() - 1 {
+            expected.push(expected[count - 1] + 100.0 / f64::from(count as u32).sqrt());
+        }
+        assert!(found.len() >= 8, "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                (*found as f64 - expected).abs() <= 1.5,
+                "{found} for {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_last_packet_is_never_dropped() {
+        let mut controller = Controller::new(CoDel::default());
+        for second in 0..100 {
+            let mut queue = VecDeque::from([(0, 0), (0, 1)]);
+            let now_ns = (second + 10) * 1000 * MILLISECOND;
+            let drop = |packet| panic!("dropped {packet}");
+            assert_eq!(controller.dequeue(now_ns, &mut queue, drop), Some(0));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What lies between sender and receiver.
+
+use super::{InvalidScenario, MAX_TIME_NS, RateSchedule, in_range, time};
+use crate::{MILLISECOND, SECOND, WIRE};
+
+/// What the queue holds at most, besides the packet in transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// Packets, at least 1.
+    Packets(u32),
+    /// Bytes on the wire, at least one packet.
+    Bytes(u64),
+}
+
+/// What the queue drops, besides what it has no room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueDiscipline {
+    /// Nothing.
+    #[default]
+    DropTail,
+    /// Packets that have waited, while all have waited for too long.
+    CoDel(CoDel),
+}
+
+/// Controlled delay (RFC 8289).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoDel {
+    /// The wait that a standing queue may have, ns; above 0.
+    pub target_ns: u64,
+    /// For so long it may be longer before the first packet is dropped, ns; above 0. About the largest RTT.
+    pub interval_ns: u64,
+}
+
+impl Default for CoDel {
+    /// 5 ms and 100 ms (RFC 8289 §4.2, §4.3).
+    fn default() -> Self {
+        Self {
+            target_ns: 5 * MILLISECOND,
+            interval_ns: 100 * MILLISECOND,
+        }
+    }
+}
+
+/// Random loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Loss {
+    /// None.
+    #[default]
+    None,
+    /// Each packet alone, with this probability, below 1.
+    Random(f64),
+    /// Gilbert-Elliott: a state that loses everything, entered at random.
+    Bursts {
+        /// Lost part of all packets, below 1.
+        ratio: f64,
+        /// Mean number of packets lost in a row, at least 1.
+        mean_length: f64,
+    },
+}
+
+impl Loss {
+    /// Lost part of all packets.
+    pub fn ratio(&self) -> f64 {
+        match *self {
+            Self::None => 0.0,
+            Self::Random(ratio) | Self::Bursts { ratio, .. } => ratio,
+        }
+    }
+
+    fn check(&self) -> Result<(), InvalidScenario> {
+        let ratio = self.ratio();
+        if !(0.0..1.0).contains(&ratio) {
+            return Err(InvalidScenario::Range {
+                what: "the loss ratio",
+                value: ratio.to_string(),
+                range: "0 or more and below 1",
+            });
+        }
+        if let Self::Bursts { mean_length, ratio } = *self
+            && !(mean_length >= 1.0 && ratio <= mean_length / (mean_length + 1.0))
+        {
+            return Err(InvalidScenario::Range {
+                what: "the mean length of loss bursts",
+                value: mean_length.to_string(),
+                range: "1 packet or more, and long enough for the loss ratio",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Where random loss falls on the way there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossPlace {
+    /// Behind the bottleneck: a lost packet has waited, and has used its capacity. As on a radio link.
+    #[default]
+    Behind,
+    /// In front of it: a lost packet uses neither queue nor capacity. So does Linux' netem.
+    InFront,
+}
+
+/// Random extra delay on the way there, uniform in 0 to a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jitter {
+    /// The limit, ns; 0 for none.
+    pub max_ns: u64,
+    /// Whether packets may overtake each other.
+    pub reorder: bool,
+}
+
+/// A change of the route: packets and ACKs that set out later take this long. Those on their way keep
+/// their time, so a shorter route lets later packets overtake earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteChange {
+    /// When, ns.
+    pub at_ns: u64,
+    /// Two-way propagation delay from then on, ns; half of it each way.
+    pub rtt_ns: u64,
+}
+
+/// The path that all flows share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathSpec {
+    /// Capacity.
+    pub rate: RateSchedule,
+    /// Two-way propagation delay, ns; half of it each way.
+    pub rtt_ns: u64,
+    /// Later delays, in ascending order of their times.
+    pub route_changes: Vec<RouteChange>,
+    /// Size of the bottleneck's queue.
+    pub queue: QueueLimit,
+    /// How the queue drops.
+    pub discipline: QueueDiscipline,
+    /// Random loss of packets on the way there.
+    pub loss: Loss,
+    /// Where that falls.
+    pub loss_place: LossPlace,
+    /// Random loss of ACKs on the way back.
+    pub ack_loss: Loss,
+    /// Random delay.
+    pub jitter: Jitter,
+}
+
+impl PathSpec {
+    /// A clean path with constant rate, and a drop-tail queue of one bandwidth-delay product.
+    pub fn clean(rate_bps: u64, rtt_ns: u64) -> Self {
+        let mut path = Self {
+            rate: RateSchedule::Constant(rate_bps),
+            rtt_ns,
+            route_changes: Vec::new(),
+            queue: QueueLimit::Packets(1),
+            discipline: QueueDiscipline::default(),
+            loss: Loss::None,
+            loss_place: LossPlace::default(),
+            ack_loss: Loss::None,
+            jitter: Jitter::default(),
+        };
+        path.queue = QueueLimit::Packets(path.bdp_packets(1.0));
+        path
+    }
+
+    /// Packets in this many bandwidth-delay products, at least 1; of the first RTT, and of the mean rate over 60 s
+    /// if the rate varies.
+    pub fn bdp_packets(&self, products: f64) -> u32 {
+        let bytes_per_s = match &self.rate {
+            RateSchedule::Constant(bps) => *bps as f64 / 8.0,
+            varying => varying.capacity_bytes(0, 60 * SECOND) / 60.0,
+        };
+        let bytes = bytes_per_s * (self.rtt_ns as f64 / SECOND as f64);
+        (products * bytes / WIRE as f64).round().max(1.0) as u32
+    }
+
+    /// Two-way propagation delay for what sets out now, ns.
+    pub(crate) fn rtt_at_ns(&self, now_ns: u64) -> u64 {
+        let changes = self
+            .route_changes
+            .partition_point(|change| change.at_ns <= now_ns);
+        match changes.checked_sub(1) {
+            Some(last) => self.route_changes[last].rtt_ns,
+            None => self.rtt_ns,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), InvalidScenario> {
+        self.rate.check()?;
+        time("the RTT in ns", self.rtt_ns)?;
+        time("the jitter in ns", self.jitter.max_ns)?;
+        match self.queue {
+            QueueLimit::Packets(n) => in_range(
+                "the queue in packets",
+                n.into(),
+                1..=10_000_000,
+                "1 to 10000000",
+            )?,
+            QueueLimit::Bytes(n) => in_range(
+                "the queue in bytes",
+                n,
+                WIRE..=15_000_000_000,
+                "one packet of 1500 bytes to 15 GB",
+            )?,
+        }
+        if let QueueDiscipline::CoDel(codel) = self.discipline {
+            let positive = 1..=MAX_TIME_NS;
+            let range = "above 0, to 100000 s";
+            in_range(
+                "CoDel's target in ns",
+                codel.target_ns,
+                positive.clone(),
+                range,
+            )?;
+            in_range("CoDel's interval in ns", codel.interval_ns, positive, range)?;
+        }
+        self.loss.check()?;
+        self.ack_loss.check()?;
+        let changes = &self.route_changes;
+        if !changes.windows(2).all(|pair| pair[0].at_ns < pair[1].at_ns) {
+            return Err(InvalidScenario::Range {
+                what: "the route's changes",
+                value: format!(
+                    "at {:?} ns",
+                    changes.iter().map(|c| c.at_ns).collect::<Vec<_>>()
+                ),
+                range: "in ascending order",
+            });
+        }
+        changes.iter().try_for_each(|change| {
+            time("a route change's time in ns", change.at_ns)?;
+            time("a route change's RTT in ns", change.rtt_ns)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_change_holds_from_its_time_on() {
+        let mut path = PathSpec::clean(50_000_000, 40 * MILLISECOND);
+        let change = |s, ms| RouteChange {
+            at_ns: s * SECOND,
+            rtt_ns: ms * MILLISECOND,
+        };
+        path.route_changes = vec![change(1, 90), change(2, 10)];
+        for (ns, ms) in [
+            (0, 40),
+            (SECOND - 1, 40),
+            (SECOND, 90),
+            (2 * SECOND, 10),
+            (9 * SECOND, 10),
+        ] {
+            assert_eq!(path.rtt_at_ns(ns), ms * MILLISECOND, "at {ns} ns");
+        }
+        assert_eq!(path.bdp_packets(1.0), 167);
+    }
+}

@@ -1,0 +1,89 @@
+//! What the application has written by when.
+
+use crate::scenario::Source;
+use crate::{MSS, SECOND};
+
+/// An application, and the send buffer that it writes into. It never blocks, except that an endless one
+/// writes as far ahead as Linux' buffer lets it: twice the window.
+pub(super) struct Application {
+    source: Source,
+    start_ns: u64,
+    /// Segments in all.
+    total: u64,
+}
+
+impl Application {
+    pub(super) fn new(source: Source, start_ns: u64) -> Self {
+        let total = match source {
+            Source::Bytes(bytes) => bytes.div_ceil(MSS),
+            Source::Endless | Source::Rate(_) | Source::Chunks { .. } => u64::MAX,
+        };
+        Self {
+            source,
+            start_ns,
+            total,
+        }
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Segments written by now; all there will be, for an endless application.
+    pub(super) fn written(&self, now_ns: u64) -> u64 {
+        let elapsed = now_ns.saturating_sub(self.start_ns);
+        match self.source {
+            Source::Endless => u64::MAX,
+            Source::Bytes(_) => self.total,
+            Source::Rate(bps) => {
+                let bits = u128::from(elapsed) * u128::from(bps);
+                (bits / u128::from(8 * SECOND * MSS)) as u64
+            }
+            Source::Chunks { bytes, period_ns } => (elapsed / period_ns + 1) * bytes.div_ceil(MSS),
+        }
+    }
+
+    /// Segments written of which `acked` are acknowledged and `sent` have been sent, with a window of so many.
+    pub(super) fn pending(&self, now_ns: u64, acked: u64, sent: u64, window: u64) -> u64 {
+        match self.source {
+            Source::Endless => window.saturating_mul(2).max(sent - acked),
+            _ => self.written(now_ns).max(sent) - acked,
+        }
+    }
+
+    /// When segment `number` will be written, for one that is not.
+    pub(super) fn written_at_ns(&self, number: u64) -> Option<u64> {
+        match self.source {
+            Source::Endless | Source::Bytes(_) => None,
+            Source::Rate(bps) => {
+                let bits = u128::from(number + 1) * u128::from(8 * SECOND * MSS);
+                Some(self.start_ns + bits.div_ceil(u128::from(bps)) as u64)
+            }
+            Source::Chunks { bytes, period_ns } => {
+                let chunk = number / bytes.div_ceil(MSS);
+                Some(self.start_ns + chunk * period_ns)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_written_when_it_is_said_to_be() {
+        let chunks = Source::Chunks {
+            bytes: 3 * MSS - 1,
+            period_ns: SECOND / 3,
+        };
+        for source in [Source::Rate(1_234_567), chunks] {
+            let application = Application::new(source, 5);
+            for number in 0..1000 {
+                let at_ns = application.written_at_ns(number).unwrap();
+                assert!(application.written(at_ns) > number, "{source:?} {number}");
+                assert!(at_ns == 5 || application.written(at_ns - 1) <= number);
+            }
+        }
+    }
+}

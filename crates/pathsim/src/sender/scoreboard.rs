@@ -1,0 +1,321 @@
+//! What is in flight, what has arrived, what is lost.
+//!
+//! Every transmission has a number, and the transmissions in flight are a queue in the order of
+//! their sending. Loss detection is RACK's (RFC 8985), as in Linux: a packet is lost when one that was
+//! sent later has arrived, and a reordering window has passed. The window is 0 while the path has
+//! not been seen to reorder and three packets arrived above a hole; else a quarter of the smallest
+//! RTT, and a quarter more for every round with a retransmission that was not needed. What is lost
+//! is thus always a prefix of the queue.
+
+use super::rates::{Newest, Snapshot};
+use crate::receiver::Packet;
+use std::collections::VecDeque;
+
+const DUPLICATE_THRESHOLD: u64 = 3;
+const MAX_REORDER_STEPS: u64 = 255;
+
+struct Transmission {
+    segment: u64,
+    sent_ns: u64,
+    again: bool,
+    /// Delivered, or no longer needed.
+    done: bool,
+    snapshot: Snapshot,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    delivered: bool,
+    /// Waits for its retransmission.
+    lost: bool,
+    tx: u64,
+}
+
+/// What an ACK has shown so far.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) newest: Option<Newest>,
+    /// Send time of the oldest packet that it delivered: of those sent once, if there are any.
+    oldest_sent_ns: Option<(bool, u64)>,
+    /// Packets that had arrived before.
+    pub(super) duplicates: u64,
+}
+
+impl Found {
+    pub(super) fn oldest_sent_ns(&self) -> Option<u64> {
+        self.oldest_sent_ns.map(|(_, at)| at)
+    }
+}
+
+/// RTTs that loss detection looks at.
+pub(super) struct Rtts {
+    pub(super) min_ns: u64,
+    pub(super) smoothed_ns: u64,
+}
+
+pub(super) struct Scoreboard {
+    flight: VecDeque<Transmission>,
+    first_tx: u64,
+    pub(super) in_flight: u64,
+    segments: VecDeque<Segment>,
+    /// All segments below have arrived.
+    pub(super) una: u64,
+    /// The first segment that was never sent.
+    pub(super) next: u64,
+    /// Delivered segments above `una`.
+    pub(super) sacked: u64,
+    lost_queue: VecDeque<u64>,
+    /// Delivered so far.
+    pub(super) delivered: u64,
+    /// State of the rate samples.
+    pub(super) snapshot: Snapshot,
+
+    rack_tx: u64,
+    rack_rtt_ns: u64,
+    reordering: bool,
+    reorder_steps: u64,
+    reorder_steps_until: u64,
+    pub(super) reorder_deadline_ns: Option<u64>,
+}
+
+impl Scoreboard {
+    pub(super) fn new(start_ns: u64) -> Self {
+        Self {
+            flight: VecDeque::new(),
+            first_tx: 0,
+            in_flight: 0,
+            segments: VecDeque::new(),
+            una: 0,
+            next: 0,
+            sacked: 0,
+            lost_queue: VecDeque::new(),
+            delivered: 0,
+            snapshot: Snapshot::at(start_ns),
+            rack_tx: 0,
+            rack_rtt_ns: 0,
+            reordering: false,
+            reorder_steps: 1,
+            reorder_steps_until: 0,
+            reorder_deadline_ns: None,
+        }
+    }
+
+    /// Takes note of a transmission.
+    pub(super) fn transmit(&mut self, now_ns: u64, segment: u64, again: bool) -> Packet {
+        let tx = self.first_tx + self.flight.len() as u64;
+        if self.in_flight == 0 {
+            self.snapshot = Snapshot {
+                delivered: self.snapshot.delivered,
+                ..Snapshot::at(now_ns)
+            };
+        }
+        if again {
+            let at = (segment - self.una) as usize;
+            if let Some(old) = self.segments[at].tx.checked_sub(self.first_tx) {
+                self.finish(old as usize); // a probe: the former transmission no longer counts
+            }
+            self.segments[at].tx = tx;
+        } else {
+            self.next += 1;
+            self.segments.push_back(Segment {
+                tx,
+                ..Segment::default()
+            });
+        }
+        self.flight.push_back(Transmission {
+            segment,
+            sent_ns: now_ns,
+            again,
+            done: false,
+            snapshot: self.snapshot,
+        });
+        self.in_flight += 1;
+        Packet { tx, segment }
+    }
+
+    /// Takes a packet that has arrived.
+    pub(super) fn deliver(&mut self, now_ns: u64, packet: Packet, found: &mut Found) {
+        let at = packet.tx.checked_sub(self.first_tx).map(|at| at as usize);
+        let segment = packet
+            .segment
+            .checked_sub(self.una)
+            .and_then(|index| self.segments.get_mut(index as usize))
+            .filter(|segment| !segment.delivered);
+        let Some(segment) = segment else {
+            if let Some(at) = at {
+                self.finish(at);
+            }
+            self.duplicate(found);
+            return;
+        };
+        segment.delivered = true;
+        segment.lost = false;
+        let last = segment.tx;
+        self.delivered += 1;
+        self.snapshot.delivered = self.delivered;
+        self.snapshot.delivered_ns = now_ns;
+        self.sacked += 1;
+        if last != packet.tx
+            && let Some(at) = last.checked_sub(self.first_tx)
+        {
+            self.finish(at as usize);
+        }
+        let Some(at) = at else {
+            self.reordering = true; // was taken for lost
+            return;
+        };
+        self.finish(at);
+        let tx = &self.flight[at];
+        let key = (tx.again, tx.sent_ns);
+        found.oldest_sent_ns = Some(found.oldest_sent_ns.map_or(key, |oldest| oldest.min(key)));
+        if found
+            .newest
+            .as_ref()
+            .is_none_or(|newest| packet.tx > newest.tx)
+        {
+            found.newest = Some(Newest {
+                tx: packet.tx,
+                rtt_ns: (!tx.again).then(|| now_ns - tx.sent_ns),
+                sent_ns: tx.sent_ns,
+                snapshot: tx.snapshot,
+            });
+            self.snapshot.flight_start_ns = tx.sent_ns;
+        }
+        if packet.tx >= self.rack_tx {
+            self.rack_tx = packet.tx;
+            self.rack_rtt_ns = now_ns - tx.sent_ns;
+        } else if !tx.again {
+            self.reordering = true;
+        }
+    }
+
+    /// A segment that had arrived before: a retransmission was not needed.
+    fn duplicate(&mut self, found: &mut Found) {
+        found.duplicates += 1;
+        self.reordering = true;
+        if self.una >= self.reorder_steps_until {
+            self.reorder_steps = (self.reorder_steps + 1).min(MAX_REORDER_STEPS);
+            self.reorder_steps_until = self.next;
+        }
+    }
+
+    /// After the packets of an ACK: moves on to the first hole.
+    pub(super) fn advance(&mut self) {
+        while self
+            .segments
+            .front()
+            .is_some_and(|segment| segment.delivered)
+        {
+            self.segments.pop_front();
+            self.una += 1;
+            self.sacked -= 1;
+        }
+    }
+
+    /// A transmission is no longer in flight.
+    fn finish(&mut self, at: usize) {
+        if let Some(tx) = self.flight.get_mut(at)
+            && !std::mem::replace(&mut tx.done, true)
+        {
+            self.in_flight -= 1;
+        }
+    }
+
+    fn reorder_window_ns(&self, repairing: bool, rtts: &Rtts) -> u64 {
+        let many = self.sacked >= DUPLICATE_THRESHOLD || repairing;
+        if !self.reordering && many {
+            return 0;
+        }
+        (rtts.min_ns / 4)
+            .saturating_mul(self.reorder_steps)
+            .min(rtts.smoothed_ns)
+    }
+
+    /// Marks what RACK takes for lost, drops what is settled from the queue's front, and returns how many are lost.
+    pub(super) fn detect_losses(&mut self, now_ns: u64, repairing: bool, rtts: &Rtts) -> u64 {
+        self.reorder_deadline_ns = None;
+        let window = self.reorder_window_ns(repairing, rtts);
+        let mut lost = 0;
+        while let Some(tx) = self.flight.front() {
+            if !tx.done {
+                if self.first_tx >= self.rack_tx {
+                    break;
+                }
+                let deadline = tx.sent_ns + self.rack_rtt_ns + window;
+                if deadline > now_ns {
+                    self.reorder_deadline_ns = Some(deadline);
+                    break;
+                }
+                lost += 1;
+                self.lose_first();
+            }
+            self.flight.pop_front();
+            self.first_tx += 1;
+        }
+        lost
+    }
+
+    /// Takes everything in flight for lost.
+    pub(super) fn lose_all(&mut self) -> u64 {
+        self.reorder_deadline_ns = None;
+        let mut lost = 0;
+        while let Some(tx) = self.flight.front() {
+            if !tx.done {
+                lost += 1;
+                self.lose_first();
+            }
+            self.flight.pop_front();
+            self.first_tx += 1;
+        }
+        lost
+    }
+
+    fn lose_first(&mut self) {
+        let Some(tx) = self.flight.front() else {
+            return;
+        };
+        self.in_flight -= 1;
+        if let Some(segment) = tx
+            .segment
+            .checked_sub(self.una)
+            .and_then(|index| self.segments.get_mut(index as usize))
+            .filter(|segment| !segment.delivered)
+        {
+            segment.lost = true;
+            self.lost_queue.push_back(tx.segment);
+        }
+    }
+
+    /// The next segment to retransmit.
+    pub(super) fn take_lost(&mut self) -> Option<u64> {
+        while let Some(segment) = self.lost_queue.pop_front() {
+            let at = segment.checked_sub(self.una);
+            let state = at.and_then(|at| self.segments.get_mut(at as usize));
+            if let Some(state) = state.filter(|state| state.lost) {
+                state.lost = false;
+                return Some(segment);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+impl Scoreboard {
+    /// The counts agree with what they count.
+    pub(super) fn check(&self) {
+        let flying = self.flight.iter().filter(|tx| !tx.done).count() as u64;
+        assert_eq!(self.in_flight, flying);
+        let sacked = self.segments.iter().filter(|s| s.delivered).count() as u64;
+        assert_eq!(self.sacked, sacked);
+        assert_eq!(self.una + self.segments.len() as u64, self.next);
+        for (at, segment) in self.segments.iter().enumerate() {
+            let number = self.una + at as u64;
+            let tx = segment.tx.checked_sub(self.first_tx);
+            let flies = tx.is_some_and(|tx| !self.flight[tx as usize].done);
+            // Every segment has arrived, is in flight, or waits to be sent again.
+            let waits = segment.lost && self.lost_queue.contains(&number);
+            assert!(segment.delivered || flies || waits, "segment {number}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What a path can do to flows, one effect at a time: queue discipline, route changes, lost ACKs, receive windows,
+//! bursts, and applications that pause. Every test has bounds in numbers.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use pathsim::{
+    Ack, CoDel, Controller, Cubic, FixedRate, FlowResult, FlowSpec, Loss, MILLISECOND, MSS,
+    PathSpec, QueueDiscipline, QueueLimit, Results, RouteChange, SECOND, Scenario, Sending,
+    Simulation, Source, Transport,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// One endless flow over 50 Mbit/s, 40 ms, and a queue of one BDP, for 30 s.
+fn scenario() -> Scenario {
+    Scenario {
+        path: PathSpec::clean(50_000_000, 40 * MILLISECOND),
+        flows: vec![FlowSpec::new("cubic")],
+        duration_ns: 30 * SECOND,
+        seed: 7,
+        series: true,
+    }
+}
+
+fn run(scenario: Scenario) -> Results {
+    let controllers = scenario.flows.iter();
+    let controllers = controllers.map(|_| -> Box<dyn Controller> { Box::new(Cubic::default()) });
+    let controllers = controllers.collect();
+    Simulation::new(scenario, controllers).unwrap().run()
+}
+
+fn run_at(scenario: Scenario, rate: u64) -> Results {
+    let controllers: Vec<Box<dyn Controller>> = vec![Box::new(FixedRate { rate })];
+    Simulation::new(scenario, controllers).unwrap().run()
+}
+
+/// Mean RTT of a flow between two times in s, ms.
+fn rtt_ms(flow: &FlowResult, from_s: usize, to_s: usize) -> f64 {
+    let bins = &flow.series[from_s * 10..to_s * 10];
+    bins.iter().map(|bin| bin.rtt_ms).sum::<f64>() / bins.len() as f64
+}
+
+#[test]
+fn codel_keeps_a_greedy_flow_near_its_target() {
+    let mut scenario = scenario();
+    scenario.path.queue = QueueLimit::Packets(scenario.path.bdp_packets(8.0));
+    let bloated = run(scenario.clone());
+    scenario.path.discipline = QueueDiscipline::CoDel(CoDel::default());
+    let controlled = run(scenario);
+    let wait_ms = |out: &Results| rtt_ms(&out.flows[0], 5, 30) - 40.0;
+    assert!(wait_ms(&bloated) > 150.0, "{}", wait_ms(&bloated));
+    // Between drops the wait goes above the target of 5 ms, and after them below.
+    let wait = wait_ms(&controlled);
+    assert!((1.0..6.0).contains(&wait), "{wait}");
+    assert!(controlled.share > 0.9, "{}", controlled.share);
+    assert_eq!(controlled.flows[0].timeouts, 0);
+}
+
+/// 10 % too many packets, 417 per second, that nothing slows down. The time between drops, 0.1 s / √n, makes 50 t drops
+/// per second after t seconds: enough at 8.3 s, when 417 t - 25 t² = 1740 packets wait, and twice that at 16.7 s, when
+/// the queue is empty.
+#[test]
+fn codel_drops_ever_faster_until_an_unresponsive_flow_fits() {
+    let mut scenario = scenario();
+    scenario.path.queue = QueueLimit::Packets(100_000);
+    scenario.path.discipline = QueueDiscipline::CoDel(CoDel::default());
+    scenario.flows[0].transport = Transport::Udp;
+    scenario.duration_ns = 20 * SECOND;
+    let overload = 55_000_000 / 8 * MSS / 1500;
+    let out = run_at(scenario, overload);
+    let waiting: Vec<_> = out
+        .link_series
+        .iter()
+        .map(|bin| bin.queue_packets)
+        .collect();
+    let (peak, packets) = waiting.iter().enumerate().max_by_key(|bin| bin.1).unwrap();
+    assert!((75..95).contains(&peak), "{peak}");
+    assert!((1600..1900).contains(packets), "{packets}");
+    // The most in 100 ms: what waits for the target, and an interval's excess.
+    let least = waiting[peak..].iter().min().unwrap();
+    assert!(*least < 21 + 42, "{least}");
+}
+
+#[test]
+fn a_route_change_changes_the_rtt_and_costs_little() {
+    let mut scenario = scenario();
+    let change = |s, ms| RouteChange {
+        at_ns: s * SECOND,
+        rtt_ns: ms * MILLISECOND,
+    };
+    scenario.path.route_changes = vec![change(10, 100), change(20, 20)];
+    // Too little traffic for a queue.
+    scenario.flows[0].source = Source::Rate(5_000_000);
+    let out = run(scenario);
+    let flow = &out.flows[0];
+    for (from_s, to_s, expected_ms) in [(1, 10, 40.0), (11, 20, 100.0), (21, 30, 20.0)] {
+        let found_ms = rtt_ms(flow, from_s, to_s);
+        assert!(
+            (found_ms - expected_ms).abs() < 1.5,
+            "{from_s} to {to_s} s: {found_ms}"
+        );
+    }
+    assert!(
+        (flow.goodput_mbps - 5.0).abs() < 0.1,
+        "{}",
+        flow.goodput_mbps
+    );
+    // The shorter route overtakes 40 ms of packets, once.
+    assert!(flow.retransmissions < 40, "{}", flow.retransmissions);
+    assert_eq!(flow.timeouts, 0);
+}
+
+#[test]
+fn lost_acks_lose_no_data() {
+    let mut scenario = scenario();
+    for loss in [
+        Loss::Random(0.3),
+        Loss::Bursts {
+            ratio: 0.1,
+            mean_length: 4.0,
+        },
+    ] {
+        scenario.path.ack_loss = loss;
+        let out = run(scenario.clone());
+        let flow = &out.flows[0];
+        assert!(out.share > 0.95, "{loss:?}: {}", out.share);
+        assert!(
+            flow.spurious_retransmissions <= 3,
+            "{loss:?}: {}",
+            flow.spurious_retransmissions
+        );
+    }
+    // A transfer ends although its last ACKs may be lost.
+    scenario.path.ack_loss = Loss::Random(0.5);
+    scenario.flows[0].source = Source::Bytes(50_000);
+    for seed in 0..50 {
+        scenario.seed = seed;
+        let seconds = run(scenario.clone()).flows[0].completion_s;
+        assert!(seconds.unwrap() < 5.0, "seed {seed}: {seconds:?}");
+    }
+}
+
+/// Cubic, and what it was told.
+struct Watched {
+    cubic: Cubic,
+    /// Largest window, and the largest one that was said to be a limit after the first second.
+    seen: Rc<RefCell<(u64, u64)>>,
+}
+
+impl Controller for Watched {
+    fn sending(&self) -> Sending {
+        self.cubic.sending()
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        let mut seen = self.seen.borrow_mut();
+        let cwnd = self.cubic.sending().cwnd;
+        seen.0 = seen.0.max(cwnd);
+        if ack.window_limited && ack.now_ns > SECOND {
+            seen.1 = seen.1.max(cwnd);
+        }
+        self.cubic.on_ack(ack);
+    }
+
+    fn on_loss(&mut self, now_ns: u64, in_flight: u64) {
+        self.cubic.on_loss(now_ns, in_flight);
+    }
+
+    fn on_timeout(&mut self, now_ns: u64) {
+        self.cubic.on_timeout(now_ns);
+    }
+}
+
+/// A flow that its receiver holds sends one receive window per RTT, and its congestion window neither counts as
+/// a limit nor grows beyond twice of what it uses (as in Linux).
+#[test]
+fn a_receive_window_caps_goodput_and_is_no_congestion_window() {
+    let mut scenario = scenario();
+    scenario.flows[0].receive_window = Some(64 * 1024);
+    let seen = Rc::new(RefCell::new((0, 0)));
+    let controllers: Vec<Box<dyn Controller>> = vec![Box::new(Watched {
+        cubic: Cubic::default(),
+        seen: seen.clone(),
+    })];
+    let out = Simulation::new(scenario, controllers).unwrap().run();
+    let segments = 64 * 1024 / MSS;
+    // A window per RTT of 40 ms and the transmission of the packets that an ACK waits for.
+    let expected = (segments * MSS * 8) as f64 / 0.0405 / 1e6;
+    let found = out.flows[0].goodput_mbps;
+    assert!(
+        (found / expected - 1.0).abs() < 0.03,
+        "{found} for {expected}"
+    );
+    assert!(out.flows[0].rtt_p95_ms.unwrap() < 42.0);
+    let (largest, limit) = *seen.borrow();
+    assert!(largest <= 2 * segments, "{largest}");
+    assert_eq!(limit, 0);
+}
+
+/// A sender at half of the link's rate: bursts wait behind themselves, single packets do not.
+#[test]
+fn a_burst_is_as_long_as_asked() {
+    let peak = |burst_segments| {
+        let mut scenario = scenario();
+        scenario.path = PathSpec::clean(400_000_000, 20 * MILLISECOND);
+        scenario.flows[0].burst_segments = burst_segments;
+        scenario.flows[0].start_ns = 1;
+        scenario.duration_ns = 5 * SECOND;
+        let out = run_at(scenario, 200_000_000 / 8);
+        // Without the initial window, which is never paced.
+        let bins = &out.link_series[10..];
+        bins.iter().map(|bin| bin.queue_packets).max().unwrap()
+    };
+    assert_eq!(peak(1), 0);
+    assert_eq!(peak(4), 3);
+    // A millisecond of the rate: 17 segments.
+    assert_eq!(peak(44), 16);
+}
+
+#[test]
+fn chunks_come_and_go() {
+    let mut scenario = scenario();
+    scenario.flows[0].source = Source::Chunks {
+        bytes: 1_000_000,
+        period_ns: 2 * SECOND,
+    };
+    let out = run(scenario);
+    let flow = &out.flows[0];
+    // 15 chunks of 691 segments.
+    let expected = (15 * 691 * MSS * 8) as f64 / 30e6;
+    assert!((flow.goodput_mbps / expected - 1.0).abs() < 1e-9);
+    let busy = flow.series.iter().filter(|bin| bin.goodput_mbps > 0.0);
+    // Each chunk takes 0.2 s of the path, and a little more in the first slow start.
+    assert!((30..80).contains(&busy.count()));
+    assert!(flow.rtt_p50_ms.unwrap() < 60.0, "{:?}", flow.rtt_p50_ms);
+}
+
+/// Where frequent losses leave small windows, Linux is slower than the RFC, whose estimate of Reno grows by 1 once it is
+/// back where a loss came: √(1 / 0.53) = 1.37 at most, less because both begin with 0.53.
+#[test]
+fn cubic_of_linux_is_slower_than_the_rfc_s_under_loss() {
+    let goodput = |cubic: Cubic| {
+        let mut scenario = scenario();
+        scenario.path.loss = Loss::Random(0.01);
+        scenario.duration_ns = 600 * SECOND;
+        scenario.series = false;
+        let controllers: Vec<Box<dyn Controller>> = vec![Box::new(cubic)];
+        let out = Simulation::new(scenario, controllers).unwrap().run();
+        out.goodput_mbps
+    };
+    let factor = goodput(Cubic::rfc9438()) / goodput(Cubic::default());
+    assert!((1.1..1.37).contains(&factor), "{factor}");
+}
