@@ -16,7 +16,7 @@ use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ pub struct Pk3c {
 
 struct Shared {
     tuned: RwLock<Tuned>,
-    params_version: AtomicU64,
+    params_version: AtomicU32,
     governor: Mutex<Governor>,
     seed: u64,
     facts: Option<Arc<dyn FlowFacts>>,
@@ -114,8 +114,7 @@ impl Tuned {
 
 struct Kept {
     since: Instant,
-    ends: Ends,
-    state: State,
+    state: Box<State>,
 }
 
 /// The four numbers that tell one connection from another on the same socket id.
@@ -129,7 +128,7 @@ impl Pk3c {
             shared: Arc::new(Shared {
                 governor: Mutex::new(Governor::new(config.params.max_reports)),
                 tuned: RwLock::new(Tuned::new(config.params, Micros::ZERO)),
-                params_version: AtomicU64::new(0),
+                params_version: AtomicU32::new(0),
                 seed: config.seed,
                 facts: config.facts,
                 recorder: config.recorder,
@@ -221,13 +220,13 @@ impl Shared {
         }
     }
 
-    fn take_kept(&self, sock_id: u32, ends: Ends) -> Option<State> {
+    fn take_kept(&self, sock_id: u32, ends: Ends) -> Option<Box<State>> {
         let kept = self
             .kept
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&sock_id)?;
-        (kept.ends == ends && kept.since.elapsed() < KEEP).then_some(kept.state)
+        (kept.state.ends == ends && kept.since.elapsed() < KEEP).then_some(kept.state)
     }
 }
 
@@ -247,15 +246,19 @@ fn resume(fact: Option<FlowFact>, cwnd: u32) -> Option<(Rate, Micros)> {
 struct State {
     /// Number in records.
     flow: u64,
-    began: Instant,
+    ends: Ends,
+    mss: u32,
+    /// When it began, in [`Shared::at_s`].
+    began_s: f64,
+    /// The registers of the program, once it is installed.
+    scope: Option<Arc<Scope>>,
+    send_failed: bool,
     controller: Controller,
-    params_version: u64,
+    params_version: u32,
     /// The governor's mark.
     governed: u32,
-    reports: u64,
-    decisions: [u64; Reason::ALL.len()],
+    decisions: [u32; Reason::ALL.len()],
     lost_pkts: f64,
-    delivered_pkts: f64,
     rtt_sum_us: f64,
     rtt_samples: f64,
     rtt_min_us: u64,
@@ -265,12 +268,8 @@ struct State {
 pub struct Pk3cFlow<I: Ipc> {
     shared: Arc<Shared>,
     datapath: Datapath<I>,
-    scope: Option<Arc<Scope>>,
-    sock_id: u32,
-    ends: Ends,
-    mss: u32,
-    state: Option<State>,
-    send_failed: bool,
+    /// In a box, because portus' table of flows has more room than flows.
+    state: Option<Box<State>>,
 }
 
 impl<I: Ipc> CongAlg<I> for Pk3c {
@@ -291,6 +290,11 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
         let resume = resume(fact, info.init_cwnd);
         let ends = (info.src_ip, info.src_port, info.dst_ip, info.dst_port);
         let kept = shared.take_kept(sock_id, ends);
+        let v4 = |ip: u32, port: u32| {
+            SocketAddr::from((Ipv4Addr::from(ip), u16::try_from(port).unwrap_or(0)))
+        };
+        let local = fact.map_or_else(|| v4(info.src_ip, info.src_port), |fact| fact.local);
+        let remote = fact.map_or_else(|| v4(info.dst_ip, info.dst_port), |fact| fact.remote);
         let readopted = kept.is_some();
         let (state, first) = match kept {
             Some(mut state) => {
@@ -309,13 +313,8 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
                 });
                 (state, first)
             }
-            None => begin(&shared, &info, resume),
+            None => begin(&shared, &info, (local, remote), resume),
         };
-        let v4 = |ip: u32, port: u32| {
-            SocketAddr::from((Ipv4Addr::from(ip), u16::try_from(port).unwrap_or(0)))
-        };
-        let local = fact.map_or_else(|| v4(info.src_ip, info.src_port), |fact| fact.local);
-        let remote = fact.map_or_else(|| v4(info.dst_ip, info.dst_port), |fact| fact.remote);
         tracing::info!(
             target: "flow",
             sock_id, %local, %remote, mss = info.mss, init_cwnd = info.init_cwnd, resumed = resume.is_some(), readopted,
@@ -324,12 +323,7 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
         let mut flow = Pk3cFlow {
             shared,
             datapath,
-            scope: None,
-            sock_id,
-            ends,
-            mss: info.mss,
             state: Some(state),
-            send_failed: false,
         };
         flow.install(&first);
         flow
@@ -339,8 +333,9 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
 fn begin(
     shared: &Shared,
     info: &DatapathInfo,
+    (local, remote): (SocketAddr, SocketAddr),
     resume: Option<(Rate, Micros)>,
-) -> (State, Decision) {
+) -> (Box<State>, Decision) {
     let flow = shared.flows.fetch_add(1, Ordering::Relaxed) + 1;
     let seed = shared.seed.wrapping_add(flow);
     let start = FlowStart {
@@ -361,6 +356,8 @@ fn begin(
         flow,
         at_s: shared.at_s(),
         sock_id: info.sock_id,
+        local,
+        remote,
         mss: u64::from(info.mss),
         init_cwnd: u64::from(info.init_cwnd),
         seed,
@@ -369,47 +366,54 @@ fn begin(
     });
     let state = State {
         flow,
-        began: Instant::now(),
+        ends: (info.src_ip, info.src_port, info.dst_ip, info.dst_port),
+        mss: info.mss,
+        began_s: shared.at_s(),
+        scope: None,
+        send_failed: false,
         controller,
         params_version,
         governed: 0,
-        reports: 0,
         decisions: [0; Reason::ALL.len()],
         lost_pkts: 0.0,
-        delivered_pkts: 0.0,
         rtt_sum_us: 0.0,
         rtt_samples: 0.0,
         rtt_min_us: u64::MAX,
     };
-    (state, first)
+    (Box::new(state), first)
 }
 
 impl<I: Ipc> Pk3cFlow<I> {
     /// Installs the program with the first rate, window and plan.
     fn install(&mut self, first: &Decision) {
-        let Some(command) = first.command else { return };
+        let (Some(command), Some(state)) = (first.command, &mut self.state) else {
+            return;
+        };
         let installed =
             command.fields(|fields| self.datapath.set_program(program::NAME, Some(fields)));
-        match installed {
-            Ok(scope) => self.scope = Some(self.shared.share(scope)),
+        state.send_failed = false;
+        state.scope = match installed {
+            Ok(scope) => Some(self.shared.share(scope)),
             Err(error) => {
-                tracing::error!(target: "flow", sock_id = self.sock_id, "cannot install the program, the datapath drives this flow alone: {}", error.0);
+                tracing::error!(target: "flow", sock_id = self.datapath.get_sock_id(), "cannot install the program, the datapath drives this flow alone: {}", error.0);
+                None
             }
-        }
+        };
     }
 
     fn send(&mut self, command: Command) {
-        let Some(scope) = &self.scope else { return };
+        let Some(state) = &mut self.state else { return };
+        let Some(scope) = &state.scope else { return };
         let sent = command.fields(|fields| self.datapath.update_field(scope, fields));
         if let Err(error) = sent
-            && !std::mem::replace(&mut self.send_failed, true)
+            && !std::mem::replace(&mut state.send_failed, true)
         {
-            tracing::warn!(target: "flow", sock_id = self.sock_id, "cannot send a command (further failures are not logged): {}", error.0);
+            tracing::warn!(target: "flow", sock_id = self.datapath.get_sock_id(), "cannot send a command (further failures are not logged): {}", error.0);
         }
     }
 
     fn read(&self, report: &Report) -> Option<RawReport> {
-        let scope = self.scope.as_ref()?;
+        let scope = self.state.as_ref()?.scope.as_ref()?;
         let mut fields = [0; REPORT_FIELDS.len()];
         for (value, name) in fields.iter_mut().zip(REPORT_FIELDS) {
             *value = report.get_field(name, scope).ok()?;
@@ -420,15 +424,21 @@ impl<I: Ipc> Pk3cFlow<I> {
 
 impl State {
     fn count(&mut self, raw: &RawReport, decision: &Decision) {
-        self.reports += 1;
         self.decisions[decision.reason as usize] += 1;
         self.lost_pkts += raw.lost as f64;
-        self.delivered_pkts += f64::from(raw.dlv as u32);
         if raw.n > 0 {
             self.rtt_sum_us += raw.sr as f64;
             self.rtt_samples += raw.n as f64;
             self.rtt_min_us = self.rtt_min_us.min(raw.rmin);
         }
+    }
+
+    fn reports(&self) -> u64 {
+        self.decisions.iter().copied().map(u64::from).sum()
+    }
+
+    fn delivered_pkts(&self) -> f64 {
+        self.controller.estimator().delivered_pkts()
     }
 
     /// `reason=count` of every kind of decision that happened.
@@ -478,6 +488,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
         self.shared.record(|| Line::Report {
             flow,
             raw: raw.fields(),
+            stale: decision.reason == Reason::Stale,
             decision: Decided::from(&decision),
         });
         if let Some(command) = decision.command {
@@ -493,26 +504,26 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             flow: state.flow,
             at_s: self.shared.at_s(),
         });
-        let fact = self.shared.facts(self.sock_id);
-        let duration_s = fact
-            .map_or(state.began.elapsed(), |fact| fact.age)
-            .as_secs_f64();
+        let sock_id = self.datapath.get_sock_id();
+        let fact = self.shared.facts(sock_id);
+        let known_s = self.shared.at_s() - state.began_s;
+        let duration_s = fact.map_or(known_s, |fact| fact.age.as_secs_f64());
         let bytes_acked = fact.map_or(
-            (state.delivered_pkts * f64::from(self.mss)) as u64,
+            (state.delivered_pkts() * f64::from(state.mss)) as u64,
             |fact| fact.bytes_acked,
         );
         tracing::info!(
             target: "flow",
-            sock_id = self.sock_id,
+            sock_id,
             duration_s,
             agent_driven = fact.map(|fact| fact.driven.as_secs_f64() / fact.age.as_secs_f64().max(1e-6)),
-            reports = state.reports,
+            reports = state.reports(),
             decisions = state.decisions(),
             bytes_acked,
             goodput_mbit = bytes_acked as f64 * 8e-6 / duration_s.max(1e-6),
             rtt_min_ms = (state.rtt_samples > 0.0).then_some(state.rtt_min_us as f64 * 1e-3),
             rtt_mean_ms = (state.rtt_samples > 0.0).then_some(state.rtt_sum_us * 1e-3 / state.rtt_samples),
-            loss = state.lost_pkts / (state.lost_pkts + state.delivered_pkts).max(1.0),
+            loss = state.lost_pkts / (state.lost_pkts + state.delivered_pkts()).max(1.0),
             fallback_episodes = fact.map(|fact| fact.fallback_episodes),
             "flow end"
         );
@@ -524,10 +535,9 @@ impl<I: Ipc> Drop for Pk3cFlow<I> {
     fn drop(&mut self) {
         if let Some(state) = self.state.take() {
             self.shared.keep(
-                self.sock_id,
+                self.datapath.get_sock_id(),
                 Kept {
                     since: Instant::now(),
-                    ends: self.ends,
                     state,
                 },
             );

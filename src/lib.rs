@@ -1,24 +1,26 @@
 //! PK3C congestion control.
 //!
 //! A datapath in the kernel runs a small program on every ACK ([`program`]) and reports once per monitor interval; the
-//! algorithm here answers with rates and a congestion window. It is PCC Vivace's online learning with a fast start,
-//! handbrakes for heavy loss and standing queues, and a climber for slow paths.
+//! algorithm here answers with rates and a congestion window. It is PCC Vivace's online learning with a fast start, five
+//! handbrakes, and an additive climber for slow paths and small buffers.
 //!
 //! ```text
-//!   RawReport ──▶ estimate ──▶ controller: startup │ drain │ handbrake │ aimd │ vivace ──▶ Decision
-//!   (program)     (Mi, what      (one per flow, pure: no I/O, no clock, seeded chance)      (plan)
+//!   RawReport ──▶ estimate ──▶ controller: startup │ drain │ compete │ handbrake │ aimd │ vivace ──▶ Decision
+//!   (program)     (Mi, what      (one per flow, pure: no I/O, no clock, seeded chance)              (plan)
 //!                  is known)
 //! ```
 //!
 //! [`agent`] is portus' side, the only module with a clock and logs; [`record`] writes what went in and out;
 //! [`simulate`] runs the same controllers and program (through portus' compiler) in virtual time. Everything else is a
-//! function of parameters, seed and reports, and can be replayed from a record.
+//! function of parameters, seed and reports, and can be replayed from a record. Its floating-point functions are
+//! [`libm`]'s or exact in IEEE 754, so a decision is the same on every machine.
 //!
-//! Left to later versions, and named again where they belong: a mode to compete with buffer-filling flows, a restart
-//! of the fast start on a path that grew, and compatibility with the upstream module's decisions.
+//! For comparisons there are two more algorithms on the same reports: the bare core (`--algorithm vivace`) and the
+//! decisions of the upstream kernel module ([`upstream`]).
 
 pub mod agent;
 pub mod aimd;
+pub mod compete;
 pub mod controller;
 pub mod estimate;
 pub mod governor;
@@ -30,4 +32,5 @@ pub mod record;
 pub mod simulate;
 pub mod startup;
 pub mod units;
+pub mod upstream;
 pub mod vivace;

@@ -106,6 +106,10 @@ pub enum PhaseName {
     Vivace,
     /// The climber for few packets per RTT.
     Aimd,
+    /// Competing with flows that fill the queue.
+    Compete,
+    /// The upstream module's rules.
+    Upstream,
 }
 
 impl PhaseName {
@@ -117,6 +121,8 @@ impl PhaseName {
             Self::Drain => "drain",
             Self::Vivace => "vivace",
             Self::Aimd => "aimd",
+            Self::Compete => "compete",
+            Self::Upstream => "upstream",
         }
     }
 }
@@ -172,6 +178,7 @@ reasons! {
     FullSlope "full-slope" "The RTT grows: the fast start ends.";
     FullQueue "full-queue" "A queue stands: the fast start ends.";
     FullLoss "full-loss" "Loss beyond the tolerance: the fast start ends.";
+    FullUtility "full-utility" "Utility fell: the plain start ends.";
     Probe "probe" "Compare a higher and a lower rate.";
     ProbeAgain "probe-again" "The comparisons disagreed: compare again, further apart.";
     ProbeRepeat "probe-repeat" "An interval could not be judged: compare again.";
@@ -180,6 +187,13 @@ reasons! {
     MoveOver "move-over" "The last step did not help: return and compare again.";
     LossCut "loss-cut" "Loss handbrake.";
     QueueCut "queue-cut" "Queue handbrake.";
+    LongerPath "longer-path" "A queue that no drain empties and that never moves: it is the path's own RTT.";
+    CompeteStart "compete-start" "A queue that no drain empties: others fill it, compete with them.";
+    Compete "compete" "Competing: grow.";
+    CompeteLoss "compete-loss" "Competing: loss, back off.";
+    CompeteEnd "compete-end" "Competed long enough: test whether the queue empties.";
+    Restart "restart" "The path bears far more than it did: start fast again.";
+    Switch "switch" "The parameters chose another algorithm, which goes on from here.";
     ClimbStart "climb-start" "Few packets per RTT: climb additively.";
     Climb "climb" "Few packets per RTT: add a little.";
     ClimbLoss "climb-loss" "Loss while climbing: back off.";

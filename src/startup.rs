@@ -16,7 +16,7 @@
 //! from the random loss of a radio link.
 //!
 //! Limits: the worst overshoot is a rate just under the capacity, doubled, for some 1.5 RTTs: up to 2 bandwidth-delay
-//! products of queue. Not there yet: a second fast start on a path that grew.
+//! products of queue.
 
 use crate::estimate::{Estimator, Mi};
 use crate::params::Params;
@@ -49,6 +49,15 @@ const HINT_SLOPE_GAIN: f64 = 1.1;
 /// the bound is idle; an application that sends in bursts cannot push the rate beyond it.
 const OVER_GOODPUT: f64 = 4.0;
 
+/// Reports remembered: more than an RTT of slots.
+const HISTORY: usize = 8;
+/// Growth per round of a restart. Source: upstream's growth.
+const RESTART_GAIN: f64 = 1.5;
+
+/// Where to go on, over the best goodput; and over the rate, if no goodput is known.
+const LEAVE: f64 = 0.95;
+const BLIND_CUT: f64 = 0.5;
+
 /// What a report means for the fast start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
@@ -63,15 +72,36 @@ pub enum Verdict {
 }
 
 /// State of the fast start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Startup {
     best: Rate,
+    gain_max: f64,
     /// (time, packets delivered so far) of the last reports, newest last.
-    history: [(Micros, f64); 16],
+    history: [(Micros, f64); HISTORY],
     reports: usize,
 }
 
+impl Default for Startup {
+    fn default() -> Self {
+        Self {
+            best: Rate::ZERO,
+            gain_max: f64::INFINITY,
+            history: [(Micros::ZERO, 0.0); HISTORY],
+            reports: 0,
+        }
+    }
+}
+
 impl Startup {
+    /// A restart, which grows more carefully than a first start.
+    #[must_use]
+    pub fn again() -> Self {
+        Self {
+            gain_max: RESTART_GAIN,
+            ..Self::default()
+        }
+    }
+
     /// Judges one report. `rate` is the current rate.
     pub fn on_mi(
         &mut self,
@@ -104,7 +134,8 @@ impl Startup {
             });
         }
         let (gain, reason) = growth(mi, params);
-        let next = (asked * gain).min(recent.unwrap_or(Rate::MAX) * OVER_GOODPUT);
+        let next =
+            (asked * gain.min(self.gain_max)).min(recent.unwrap_or(Rate::MAX) * OVER_GOODPUT);
         if next <= rate {
             Verdict::Wait(Reason::AppLimited)
         } else {
@@ -130,19 +161,18 @@ impl Startup {
 
     /// Where to go on after the fast start.
     fn leaving_rate(&self, mi: &Mi, rate: Rate, reason: Reason) -> Rate {
-        if mi.asked.is_none() {
+        let arrived = if mi.samples >= MIN_SAMPLES {
+            mi.goodput
+        } else {
+            Rate::ZERO
+        };
+        let measured = self.best.max(arrived);
+        if measured == Rate::ZERO {
+            return rate * BLIND_CUT;
+        }
+        if mi.asked.is_none() || arrived == Rate::ZERO {
             // Packets of an older rate met a queue already; behind a queue, ACKs are spaced at the capacity.
-            let arrived = if mi.samples >= 4.0 {
-                mi.goodput
-            } else {
-                Rate::ZERO
-            };
-            let measured = self.best.max(arrived);
-            return if measured > Rate::ZERO {
-                rate.min(measured * 0.95)
-            } else {
-                rate * 0.5
-            };
+            return rate.min(measured * LEAVE);
         }
         let slope = mi.rtt.map_or(0.0, |rtt| rtt.slope);
         let by_slope = if slope > 0.1 {
@@ -158,7 +188,7 @@ impl Startup {
         } else {
             self.best.max(measured).min(mi.send_rate)
         };
-        rate * if mi.pkts() < 8.0 { 0.7 } else { 0.95 }
+        rate * if mi.pkts() < 8.0 { 0.7 } else { LEAVE }
     }
 }
 

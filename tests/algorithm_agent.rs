@@ -6,7 +6,7 @@
 use pk3c_ccp::agent::{Config, FlowFact, FlowFacts, Pk3c};
 use pk3c_ccp::params::Params;
 use pk3c_ccp::program::{self, RawReport};
-use pk3c_ccp::record::{self, Recorder};
+use pk3c_ccp::record::{Recorder, Replay};
 use pk3c_ccp::units::{Micros, Rate};
 use portus::RunBuilder;
 use portus::ipc::{BackendBuilder, Ipc};
@@ -308,8 +308,8 @@ fn a_running_flow_resumes_at_its_rate() {
         (2_500_000, 1, 0)
     );
     assert!(
-        [2_375_000, 2_625_000].contains(&resumed["r1"]),
-        "a trial 5 % off: {resumed:?}"
+        [2_425_000, 2_575_000].contains(&resumed["r1"]),
+        "a trial 3 % off: {resumed:?}"
     );
     assert_eq!(fresh["Rate"], 393_216, "a flow without facts starts afresh");
 }
@@ -359,11 +359,9 @@ fn a_flow_that_comes_back_from_the_fallback_keeps_what_it_knew() {
         text.contains("\"line\":\"readopt\"") && text.contains("\"line\":\"end\""),
         "{text}"
     );
-    assert_eq!(
-        record::replay(text.as_bytes()).unwrap(),
-        7,
-        "every decision is repeated"
-    );
+    let replay = Replay::new(text.as_bytes(), &[]).unwrap();
+    let repeated = replay.filter(|step| !step.as_ref().unwrap().differs());
+    assert_eq!(repeated.count(), 7, "every decision is repeated");
     std::fs::remove_file(path).unwrap();
 }
 

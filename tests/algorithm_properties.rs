@@ -1,7 +1,7 @@
 //! Properties that must hold whatever a datapath reports.
 
 use pk3c_ccp::controller::{Controller, FlowStart};
-use pk3c_ccp::params::Params;
+use pk3c_ccp::params::{Algorithm, Params};
 use pk3c_ccp::plan::{Command, Decision};
 use pk3c_ccp::program::RawReport;
 use pk3c_ccp::units::{Bytes, Micros, Rate};
@@ -94,6 +94,14 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     )
 }
 
+fn algorithm() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![
+        Just(Algorithm::Pk3c),
+        Just(Algorithm::Vivace),
+        Just(Algorithm::Upstream)
+    ]
+}
+
 fn check(decision: &Decision, params: &Params) -> Result<(), TestCaseError> {
     let allowed = params.min_rate..=params.max_rate;
     prop_assert!(allowed.contains(&decision.rate), "{decision:?}");
@@ -139,25 +147,38 @@ proptest! {
         seed in any::<u64>(),
         cwnd in number(),
         resume in prop::option::of((0.0..1e10_f64, number())),
-        bounds in prop_oneof![Just((4e3, 1.25e9)), Just((1e6, 1e6)), Just((1e3, 4e9)), Just((1e3, 2e3))],
+        // 64 bit/s to 34 Gbit/s, which is what a CCP field carries.
+        bounds in prop_oneof![
+            Just((4e3, 1.25e9)), Just((1e6, 1e6)), Just((8.0, 4_294_967_295.0)), Just((8.0, 16.0)),
+            Just((4_294_967_294.0, 4_294_967_295.0)),
+        ],
+        algorithm in algorithm(),
+        switch in prop::option::of((0..150_usize, algorithm())),
     ) {
-        let params = Arc::new(Params {
+        let params = |algorithm| Arc::new(Params {
             min_rate: Rate::from_bytes_per_sec(bounds.0),
             max_rate: Rate::from_bytes_per_sec(bounds.1),
+            algorithm,
             ..Params::default()
         });
+        let mut params_now = params(algorithm);
         let resume = resume.map(|(rate, rtt)| (Rate::from_bytes_per_sec(rate), Micros::new(rtt)));
         let start = FlowStart { mss: Bytes::new(MSS), init_cwnd: Bytes::new(cwnd), resume };
-        let (mut controller, first) = Controller::new(params.clone(), seed, start);
-        let mut replayed = Controller::new(params.clone(), seed, start).0;
-        check(&first, &params)?;
+        let (mut controller, first) = Controller::new(params_now.clone(), seed, start);
+        let mut replayed = Controller::new(params_now.clone(), seed, start).0;
+        check(&first, &params_now)?;
         let plan_of = |decision: &Decision| match decision.command {
             Some(Command::Run { plan, .. }) => Some(u64::from(plan.number)),
             _ => None,
         };
         let mut plan = plan_of(&first).unwrap_or(0);
         let mut now = 0;
-        for Event { mut raw, slot, elapsed_us } in events {
+        for (number, Event { mut raw, slot, elapsed_us }) in events.into_iter().enumerate() {
+            if let Some((_, other)) = switch.filter(|(at, _)| *at == number) {
+                params_now = params(other);
+                controller.set_params(params_now.clone());
+                replayed.set_params(params_now.clone());
+            }
             now += elapsed_us;
             if let Some(slot) = slot {
                 raw.tag = plan * 32 + slot;
@@ -165,7 +186,7 @@ proptest! {
                 raw.a1 = raw.a1.saturating_add(now);
             }
             let decision = controller.on_report(&raw);
-            check(&decision, &params)?;
+            check(&decision, &params_now)?;
             prop_assert_eq!(&decision, &replayed.on_report(&raw), "the same reports, the same decisions");
             plan = plan_of(&decision).unwrap_or(plan);
         }

@@ -63,7 +63,7 @@ fn out_of_range(kind: Kind) -> &'static str {
         Kind::Ratio => "99999%",
         Kind::Number => "99999",
         Kind::Count => "99999999",
-        Kind::Handbrakes => "everything",
+        Kind::Handbrakes | Kind::Algorithm | Kind::Switch => "everything",
     }
 }
 

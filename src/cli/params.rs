@@ -1,7 +1,7 @@
 //! The algorithm's parameters as flags, made from the one table that declares them.
 
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
-use pk3c_ccp::params::{Params, SPECS};
+use pk3c_ccp::params::{Kind, Params, SPECS};
 
 /// Valid parameters from the command line.
 #[derive(Clone, Debug, Default)]
@@ -28,14 +28,19 @@ impl Args for ParamArgs {
                         }
                     })
             };
-            Arg::new(flag)
+            let arg = Arg::new(flag)
                 .long(flag)
                 .value_name(spec.kind.placeholder())
                 .help(help)
                 .default_value(spec.default_value())
                 .allow_hyphen_values(true)
                 .value_parser(check)
-                .help_heading("Algorithm")
+                .help_heading("Algorithm");
+            if spec.kind == Kind::Switch {
+                arg.num_args(0..=1).default_missing_value("on")
+            } else {
+                arg
+            }
         });
         command.args(flags)
     }

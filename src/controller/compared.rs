@@ -1,0 +1,58 @@
+//! The algorithms for comparison: the plain start of the bare core, and the upstream module's rules.
+
+use super::{Controller, Phase, index_of};
+use crate::estimate::Mi;
+use crate::handbrake::View;
+use crate::plan::{Decision, Reason};
+use crate::vivace;
+use crate::vivace::start::Next;
+
+impl Controller {
+    pub(super) fn on_plain_start(&mut self, mi: &Mi) -> Decision {
+        let Some(rate) = mi.asked.filter(|_| !mi.limited && mi.rtt.is_some()) else {
+            return self.wait(Reason::Wait);
+        };
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let utility = vivace::utility(rate, mi, &self.est, &self.params, pkt_bytes);
+        let Phase::PlainStart(start) = &mut self.phase else {
+            return self.wait(Reason::Wait);
+        };
+        match start.judge(rate, utility) {
+            Next::Grow(next) => {
+                let next = self.bounded(next);
+                if next <= self.rate {
+                    return self.wait(Reason::Wait);
+                }
+                self.rate = next;
+                let command = self.startup_plan();
+                self.decide(Reason::Grow, Some(command))
+            }
+            Next::Leave(rate) => {
+                self.rate = self.bounded(rate);
+                let command = self.settle();
+                self.decide(Reason::FullUtility, Some(command))
+            }
+        }
+    }
+
+    pub(super) fn on_upstream(&mut self, mi: &Mi) -> Decision {
+        let limits = self.limits();
+        let view = View {
+            mi,
+            est: &self.est,
+            rate: self.rate,
+            pkt_bytes: self.est.pkt_bytes(self.mss_bytes),
+            params: &self.params,
+        };
+        let Phase::Upstream(upstream) = &mut self.phase else {
+            return self.wait(Reason::Wait);
+        };
+        let Some(reason) = upstream.on_mi(index_of(mi.slot), &view, &mut self.rng) else {
+            return self.wait(Reason::Wait);
+        };
+        upstream.bound(limits.low, limits.high);
+        self.rate = upstream.rate();
+        let command = self.upstream_plan();
+        self.decide(reason, Some(command))
+    }
+}

@@ -1,0 +1,232 @@
+//! What a decision means for the datapath: rates, the length of intervals, and the window.
+//!
+//! The congestion window is a safety net around the paced rate, twice what the rate needs: it stops a flow whose path
+//! went silent. In a drain it is less than what fits the empty path, so that the queue is let out; a competitor's is its
+//! own, since that is what competes.
+
+use super::{Controller, Phase};
+use crate::aimd::Aimd;
+use crate::compete::Competitor;
+use crate::handbrake;
+use crate::params::Algorithm;
+use crate::plan::{Command, Plan};
+use crate::startup;
+use crate::units::{Bytes, Micros, Rate};
+use crate::upstream::Upstream;
+use crate::vivace::{Limits, Vivace};
+use rand::Rng;
+
+/// Smallest congestion window, packets. Source: fewer make loss recovery wait for timeouts.
+pub const MIN_WINDOW_PKTS: f64 = 4.0;
+/// Report interval before the first RTT sample, short so that the first ACK reports.
+pub(super) const FIRST_REPORT: Micros = Micros::new(200);
+/// Window over rate x RTT, during the fast start, and while competing (room for bursts only).
+const WINDOW_GAIN: f64 = 2.0;
+const STARTUP_WINDOW_GAIN: f64 = 2.5;
+const COMPETE_WINDOW_GAIN: f64 = 1.1;
+/// Added to the RTT for the window: the kernel's bursts, and ACKs that come in batches.
+const WINDOW_SLACK: Micros = Micros::new(1000);
+/// Window of a drain over the bandwidth-delay product.
+const DRAIN_WINDOW_GAIN: f64 = 0.9;
+/// A window this much off is corrected between plans.
+const WINDOW_TOLERANCE: f64 = 0.125;
+/// An interval spans at least so many of the kernel's bursts, and so many ACKs.
+const INTERVAL_BURSTS: f64 = 10.0;
+const INTERVAL_ACKS: f64 = 6.0;
+/// Intervals are up to this much longer, at random, so that flows do not lock in step.
+const INTERVAL_JITTER: f64 = 0.1;
+/// No interval is longer: the flow must be able to react.
+const INTERVAL_MAX: Micros = Micros::new(5_000_000);
+/// Slots of the fast start per RTT, their packets, and their least length.
+const STARTUP_SLOTS_PER_RTT: f64 = 4.0;
+const STARTUP_SLOT_PKTS: f64 = 8.0;
+const STARTUP_SLOT_MIN: Micros = Micros::new(1000);
+
+impl Controller {
+    /// Goes on after a drain, a cut or a take-over: with trials, or with the climber where packets are few.
+    pub(super) fn settle(&mut self) -> Command {
+        if self.params.chosen() == Algorithm::Upstream {
+            self.phase = Phase::Upstream(Upstream::new(self.rate, true, &mut self.rng));
+            self.upstream_plan()
+        } else if self.is_low(self.params.low_enter) {
+            self.climb(Micros::ZERO)
+        } else {
+            self.probe()
+        }
+    }
+
+    /// The first plan of a new flow whose RTT is known.
+    pub(super) fn first_plan(&mut self) -> Command {
+        if matches!(self.phase, Phase::Upstream(_)) {
+            self.upstream_plan()
+        } else {
+            self.startup_plan()
+        }
+    }
+
+    pub(super) fn startup_plan(&mut self) -> Command {
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        if matches!(self.phase, Phase::PlainStart(_)) {
+            let length = self.interval();
+            return self.run([self.rate; 4], length);
+        }
+        let pkts = STARTUP_SLOT_PKTS.max((startup::MIN_SAMPLES + 1.0) * self.est.pkts_per_ack());
+        let slot = (self.est.srtt() * (1.0 / STARTUP_SLOTS_PER_RTT))
+            .max(self.rate.time_for(pkts * pkt_bytes))
+            .max(STARTUP_SLOT_MIN);
+        self.run([self.rate; 4], slot)
+    }
+
+    pub(super) fn upstream_plan(&mut self) -> Command {
+        let Phase::Upstream(upstream) = &self.phase else {
+            return self.probe();
+        };
+        let (rates, srtt) = (upstream.trials(), self.est.srtt());
+        let length = upstream.interval(srtt, self.est.pkt_bytes(self.mss_bytes));
+        self.run(rates, length.max(self.params.mi_min))
+    }
+
+    pub(super) fn probe(&mut self) -> Command {
+        let core = Vivace::new(self.rate, &self.params, &mut self.rng);
+        let trials = core.trials();
+        self.phase = Phase::Vivace(core);
+        let length = self.interval();
+        self.run(trials, length)
+    }
+
+    pub(super) fn climb(&mut self, patient_until: Micros) -> Command {
+        self.climb_on(Aimd::new(patient_until))
+    }
+
+    pub(super) fn climb_on(&mut self, climber: Aimd) -> Command {
+        self.phase = Phase::Aimd(climber);
+        let length = self.steady_interval();
+        self.run([self.rate; 4], length)
+    }
+
+    pub(super) fn compete(&mut self, competitor: Competitor) -> Command {
+        self.phase = Phase::Compete(competitor);
+        let length = self.steady_interval();
+        self.run([self.rate; 4], length)
+    }
+
+    /// `from` is the rate before.
+    pub(super) fn drain(&mut self, from: Rate) -> Command {
+        let srtt = self.est.srtt().max(self.params.mi_min);
+        self.phase = Phase::Drain {
+            since: self.est.now(),
+            from,
+        };
+        self.run([self.rate; 4], (srtt * 0.5).max(self.params.mi_min))
+    }
+
+    /// The present rate at once, under the old plan's number.
+    pub(super) fn steered(&mut self) -> Command {
+        let (rate, length) = (self.rate, self.steady_interval().min(INTERVAL_MAX));
+        self.plan = Plan {
+            rates: [rate; 4],
+            hold: rate,
+            length,
+            ..self.plan
+        };
+        self.cwnd = self.window();
+        Command::Steer {
+            rate,
+            length,
+            cwnd: self.cwnd,
+        }
+    }
+
+    fn steady_interval(&self) -> Micros {
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        Aimd::interval(self.est.srtt(), self.rate, pkt_bytes)
+    }
+
+    /// Length of a monitor interval.
+    pub(super) fn interval(&mut self) -> Micros {
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let pkts = f64::from(self.params.mi_packets).max(INTERVAL_ACKS * self.est.pkts_per_ack());
+        let length = (self.est.srtt() * self.params.mi_rtts)
+            .max(self.rate.time_for(pkts * pkt_bytes))
+            .max(handbrake::burst_time(self.rate, pkt_bytes) * INTERVAL_BURSTS)
+            .max(self.params.mi_min);
+        length * (1.0 + INTERVAL_JITTER * self.rng.random::<f64>())
+    }
+
+    pub(super) fn run(&mut self, rates: [Rate; 4], length: Micros) -> Command {
+        let bounded = |rate: Rate| rate.within(self.params.min_rate, self.params.max_rate);
+        self.plan = Plan {
+            number: Plan::next_number(self.plan.number),
+            rates: rates.map(bounded),
+            hold: bounded(self.rate),
+            length: length.min(INTERVAL_MAX),
+        };
+        self.cwnd = self.window();
+        Command::Run {
+            plan: self.plan,
+            cwnd: self.cwnd,
+        }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        let ceiling = match self.params.chosen() {
+            Algorithm::Pk3c => handbrake::ceiling(&self.est, &self.params),
+            Algorithm::Vivace | Algorithm::Upstream => Rate::MAX,
+        };
+        let high = self.params.max_rate.min(ceiling);
+        Limits {
+            low: self.params.min_rate,
+            high: high.max(self.params.min_rate),
+        }
+    }
+
+    pub(super) fn bounded(&self, rate: Rate) -> Rate {
+        let Limits { low, high } = self.limits();
+        rate.within(low, high)
+    }
+
+    /// Whether the rate has fewer packets than this in flight on the empty path, where the climber is better.
+    pub(super) fn is_low(&self, pkts: f64) -> bool {
+        let in_flight = self.rate.bytes_in(self.est.rtt_min()) / self.est.pkt_bytes(self.mss_bytes);
+        self.params.chosen() == Algorithm::Pk3c && in_flight < pkts
+    }
+
+    /// The congestion window of the moment.
+    fn window(&self) -> Bytes {
+        let pkts_in =
+            |rate: Rate, time: Micros| rate.bytes_in(time) / self.est.pkt_bytes(self.mss_bytes);
+        let rtt = self.est.srtt() + WINDOW_SLACK;
+        let init_pkts = self.init_cwnd.get() as f64 / self.mss_bytes;
+        let pkts = match &self.phase {
+            _ if !self.est.has_rtt() => init_pkts,
+            Phase::Startup(_) => (STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt))
+                .min(init_pkts + 2.0 * self.est.delivered_pkts()),
+            Phase::Drain { .. } => DRAIN_WINDOW_GAIN * pkts_in(self.rate, self.est.rtt_min()),
+            Phase::Compete(competitor) => {
+                COMPETE_WINDOW_GAIN * competitor.window_pkts() + pkts_in(self.rate, WINDOW_SLACK)
+            }
+            Phase::PlainStart(_) => STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt),
+            Phase::Vivace(_) | Phase::Aimd(_) | Phase::Upstream(_) => {
+                WINDOW_GAIN * pkts_in(self.plan.highest(), rtt)
+            }
+        };
+        sane_window(pkts * self.mss_bytes, self.mss_bytes)
+    }
+
+    /// The window, if what the datapath has no longer fits.
+    pub(super) fn corrected_window(&mut self) -> Option<Command> {
+        let fitting = self.window();
+        let (old, new) = (self.cwnd.get() as f64, fitting.get() as f64);
+        if (new - old).abs() <= old * WINDOW_TOLERANCE {
+            return None;
+        }
+        self.cwnd = fitting;
+        Some(Command::Window { cwnd: fitting })
+    }
+}
+
+/// A window of at least [`MIN_WINDOW_PKTS`], and not beyond what a datapath field carries.
+pub(super) fn sane_window(bytes: f64, mss_bytes: f64) -> Bytes {
+    let largest = f64::from(u32::MAX);
+    Bytes::from_f64(bytes.max(MIN_WINDOW_PKTS * mss_bytes).min(largest))
+}

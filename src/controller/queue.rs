@@ -1,0 +1,89 @@
+//! Drains, what they achieve, and competitions: how the queue is answered, and who holds it.
+
+use super::{Controller, Phase};
+use crate::compete::Competitor;
+use crate::estimate::Mi;
+use crate::handbrake::{CompeteRule, Effect, View};
+use crate::plan::{Decision, Reason};
+use crate::units::{Micros, Rate};
+
+/// Length of a drain, and its limit while more than a part of the smallest RTT still stands.
+const DRAIN_RTTS: f64 = 1.5;
+const DRAIN_MAX_RTTS: f64 = 4.0;
+const DRAIN_DONE_RTTS: f64 = 0.25;
+
+impl Controller {
+    pub(super) fn on_drain(&mut self, mi: &Mi, since: Micros, from: Rate) -> Decision {
+        let spent = self.est.now() - since;
+        let srtt = self.est.srtt().max(self.params.mi_min);
+        let queue = mi
+            .rtt
+            .map_or(Micros::ZERO, |rtt| rtt.min - self.est.rtt_min());
+        let stands = queue > self.est.rtt_min() * DRAIN_DONE_RTTS;
+        if spent < srtt * DRAIN_RTTS || (stands && spent < srtt * DRAIN_MAX_RTTS) {
+            return self.wait(Reason::Wait);
+        }
+        let view = View {
+            rate: from,
+            ..self.view(mi)
+        };
+        let mut judge = self.rules.compete;
+        let effect = judge.drained(&view);
+        self.rules.compete = judge;
+        match self.on_effect(effect) {
+            Some(decision) => decision,
+            None => {
+                let command = self.settle();
+                self.decide(self.settled_reason(), Some(command))
+            }
+        }
+    }
+
+    /// What a queue action achieved.
+    pub(super) fn on_effect(&mut self, effect: Effect) -> Option<Decision> {
+        match effect {
+            Effect::Fine => None,
+            Effect::LongerPath(rtt) => {
+                self.est.adopt_rtt_min(rtt);
+                let command = self.settle();
+                Some(self.decide(Reason::LongerPath, Some(command)))
+            }
+            Effect::Competitor { until, from } => {
+                let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+                let window_pkts = from.max(self.rate).bytes_in(self.est.srtt()) / pkt_bytes;
+                let competitor = Competitor::new(window_pkts, self.est.now(), until);
+                self.rate = self.bounded(competitor.rate(&self.est, pkt_bytes));
+                let command = self.compete(competitor);
+                Some(self.decide(CompeteRule::reason(), Some(command)))
+            }
+        }
+    }
+
+    pub(super) fn on_competition(&mut self, mi: &Mi) -> Decision {
+        let view = self.view(mi);
+        let Phase::Compete(mut competitor) = self.phase else {
+            return self.wait(Reason::Wait);
+        };
+        let (rate, reason) = competitor.on_mi(&view);
+        let mut judge = self.rules.compete;
+        let alone = judge.is_alone(&view);
+        let over = competitor.is_over(view.est.now());
+        if over && !alone {
+            judge.competed(&self.params);
+        }
+        self.rules.compete = judge;
+        self.phase = Phase::Compete(competitor);
+        let rate = self.bounded(rate);
+        let from = std::mem::replace(&mut self.rate, rate);
+        if alone {
+            let command = self.settle();
+            return self.decide(Reason::CompeteEnd, Some(command));
+        }
+        if over {
+            let command = self.drain(from);
+            return self.decide(Reason::CompeteEnd, Some(command));
+        }
+        self.rate = from;
+        self.steer(rate, reason)
+    }
+}

@@ -1,0 +1,70 @@
+//! How a flow begins: the first RTT, and the verdicts of the fast start.
+
+use super::{Controller, Phase};
+use crate::aimd::Aimd;
+use crate::estimate::Mi;
+use crate::params::Algorithm;
+use crate::plan::{Decision, Reason};
+use crate::startup::Verdict;
+use crate::units::Rate;
+
+/// The loss rule is silent for so long after the fast start, whose losses were answered by leaving it.
+const STARTUP_LOSS_RTTS: f64 = 3.5;
+/// The queue rule, likewise.
+const STARTUP_QUEUE_RTTS: f64 = 4.0;
+/// The first RTT sample may raise the first rate to slow start's second round, but not by more than this.
+const FIRST_JUMP: f64 = 64.0;
+
+impl Controller {
+    pub(super) fn on_first_rtt(&mut self) -> Decision {
+        if !self.est.has_rtt() {
+            return self.wait(Reason::Wait);
+        }
+        // Slow start would send two initial windows in the next RTT.
+        let window_rate = Rate::from_bytes_in(self.init_cwnd.get() as f64, self.est.srtt());
+        let grown = (window_rate * self.params.startup_gain).min(self.rate * FIRST_JUMP);
+        if self.params.chosen() == Algorithm::Pk3c {
+            self.rate = self.bounded(self.rate.max(grown));
+        }
+        let command = self.first_plan();
+        self.decide(Reason::FirstRtt, Some(command))
+    }
+
+    pub(super) fn on_startup(&mut self, mi: &Mi) -> Decision {
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let Phase::Startup(startup) = &mut self.phase else {
+            return self.wait(Reason::Wait);
+        };
+        match startup.on_mi(mi, &self.est, self.rate, pkt_bytes, &self.params) {
+            Verdict::Wait(reason) => self.wait(reason),
+            Verdict::Longer => {
+                let command = self.startup_plan();
+                self.decide(Reason::Longer, Some(command))
+            }
+            Verdict::Grow(rate, reason) => {
+                let rate = rate.within(self.params.min_rate, self.params.max_rate);
+                if rate <= self.rate {
+                    return self.wait(Reason::Wait);
+                }
+                self.rate = rate;
+                let command = self.startup_plan();
+                self.decide(reason, Some(command))
+            }
+            Verdict::Leave(rate, reason) => {
+                let floor = Aimd::floor(self.est.srtt(), pkt_bytes).min(self.rate);
+                self.rate = rate
+                    .max(floor)
+                    .within(self.params.min_rate, self.params.max_rate);
+                let (now, srtt) = (self.est.now(), self.est.srtt());
+                self.rules.started(
+                    self.rate,
+                    now,
+                    srtt * STARTUP_LOSS_RTTS,
+                    srtt * STARTUP_QUEUE_RTTS,
+                );
+                let command = self.drain(self.rate);
+                self.decide(reason, Some(command))
+            }
+        }
+    }
+}

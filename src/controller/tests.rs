@@ -1,0 +1,316 @@
+use super::*;
+use crate::estimate::tests::report;
+
+const MSS: u64 = 1000;
+
+fn new(resume: Option<(Rate, Micros)>, cwnd: u64) -> (Controller, Decision) {
+    let start = FlowStart {
+        mss: Bytes::new(MSS),
+        init_cwnd: Bytes::new(cwnd),
+        resume,
+    };
+    Controller::new(Arc::new(Params::default()), 1, start)
+}
+
+/// A path of 40 ms and a capacity of `bytes_per_sec` with a deep buffer, as seen by one slot of `plan` sent at
+/// `rate`: the report, and the queue (us) it leaves.
+fn slot(
+    tag: u64,
+    at: u64,
+    plan: &Plan,
+    rate: Rate,
+    bytes_per_sec: f64,
+    queue: &mut f64,
+) -> RawReport {
+    let gap = MSS as f64 / rate.bytes_per_sec() * 1e6;
+    let count = (plan.length.us() as f64 / gap).max(4.0) as u64;
+    let growth = rate.bytes_per_sec() / bytes_per_sec - 1.0;
+    let acks: Vec<_> = (0..count)
+        .map(|i| {
+            let t = i as f64 * gap;
+            (t as u64, 40_000 + (*queue + growth * t).max(0.0) as u64, 0)
+        })
+        .collect();
+    let sdur = (count as f64 * gap) as u64;
+    *queue = (*queue + growth * sdur as f64).max(0.0);
+    report(tag, at, &acks, sdur)
+}
+
+#[test]
+fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
+    let (mut controller, first) = new(None, 10 * MSS);
+    let mut lines = vec![format!("{} {} {}", first.phase, first.reason, first.rate)];
+    let (mut now, mut queue) = (100_000, 0.0);
+    controller.on_report(&report(9, now, &[(0, 40_000, 0)], 1000));
+    let mut plan = controller.plan;
+    let mut index = 0;
+    while lines.len() < 16 {
+        let rate = if index == 0 {
+            plan.hold
+        } else {
+            plan.rates[index - 1]
+        };
+        let tag = u64::from(plan.number) * 32 + index as u64;
+        // In a drain the window lets the queue out.
+        if matches!(controller.phase, Phase::Drain { .. }) {
+            queue = 0.0;
+        }
+        now += plan.length.us();
+        let mut raw = slot(tag, now, &plan, rate, 5e6, &mut queue);
+        if index == 0 {
+            raw.sdur = 0;
+        }
+        let decision = controller.on_report(&raw);
+        index = (index + 1) % 5;
+        if let Some(Command::Run { plan: next, .. }) = decision.command {
+            lines.push(format!(
+                "{} {} {:.1}",
+                decision.phase,
+                decision.reason,
+                decision.rate.mbit()
+            ));
+            (plan, index) = (next, 0);
+        }
+    }
+    let expected = [
+        "startup start 3145.728kbit",
+        "startup grow 8.0",
+        "startup grow 16.0",
+        "startup grow 32.0",
+        "startup grow 64.0",
+        "drain full-spacing 38.0",
+        "vivace probe 38.0",
+        "vivace move-up 40.0",
+        "vivace move-up 41.8",
+        "vivace move-over 40.0",
+        "vivace move-down 36.9",
+        "vivace move-over 38.8",
+        "vivace move-up 40.9",
+        "vivace move-over 40.0",
+        "vivace move-down 36.8",
+        "vivace move-over 38.8",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_timeout_halves_the_rate_whatever_the_phase_and_old_reports_decide_nothing() {
+    let srtt = Micros::new(40_000);
+    let (mut controller, first) = new(Some((Rate::from_mbit(40.0), srtt)), 200 * MSS);
+    assert_eq!(
+        (first.phase, first.reason),
+        (PhaseName::Vivace, Reason::Resume)
+    );
+    let decision = controller.on_report(&RawReport {
+        tag: 32 + 16 + 2,
+        ..RawReport::default()
+    });
+    assert_eq!(
+        (decision.phase, decision.reason),
+        (PhaseName::Aimd, Reason::Timeout)
+    );
+    assert_eq!(decision.rate, Rate::from_mbit(20.0));
+    let old = report(32 + 2, 100_000, &[(0, 40_000, 5); 20], 40_000);
+    assert_eq!(controller.on_report(&old).reason, Reason::Stale);
+    for _ in 0..50 {
+        controller.on_report(&RawReport {
+            tag: 16,
+            ..RawReport::default()
+        });
+    }
+    // Two packets per RTT of 40 ms.
+    assert_eq!(controller.rate, Rate::from_bytes_per_sec(50_000.0));
+}
+
+#[test]
+fn few_packets_per_rtt_are_for_the_climber_and_many_for_vivace() {
+    let srtt = Micros::new(10_000);
+    let (controller, _) = new(Some((Rate::from_bytes_per_sec(1.4e6), srtt)), 200 * MSS);
+    assert_eq!(controller.phase.name(), PhaseName::Aimd, "14 packets");
+    let (controller, _) = new(Some((Rate::from_bytes_per_sec(1.6e6), srtt)), 200 * MSS);
+    assert_eq!(controller.phase.name(), PhaseName::Vivace, "16 packets");
+}
+
+#[test]
+fn the_window_is_slow_starts_first_and_twice_the_rates_later() {
+    let (mut controller, first) = new(None, 10 * MSS);
+    assert_eq!(first.cwnd, Bytes::new(10 * MSS));
+    let begun = controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 2], 1000));
+    assert_eq!(
+        begun.cwnd,
+        Bytes::new(14 * MSS),
+        "initial window plus twice the delivered"
+    );
+    let (_, resumed) = new(
+        Some((Rate::from_bytes_per_sec(5e6), Micros::new(40_000))),
+        20 * MSS,
+    );
+    // 1.03 x 5 MB/s x 41 ms x 2.
+    assert_eq!(resumed.cwnd, Bytes::new(422_300));
+    let (_, tiny) = new(None, 0);
+    assert_eq!(tiny.cwnd, Bytes::new(4 * MSS));
+}
+
+fn with(params: Params, resume: Option<(Rate, Micros)>) -> Controller {
+    let start = FlowStart {
+        mss: Bytes::new(MSS),
+        init_cwnd: Bytes::new(10 * MSS),
+        resume,
+    };
+    Controller::new(Arc::new(params), 1, start).0
+}
+
+fn of(algorithm: Algorithm) -> Params {
+    Params {
+        algorithm,
+        ..Params::default()
+    }
+}
+
+#[test]
+fn a_running_flow_goes_from_any_algorithm_to_any_other_at_its_rate() {
+    let all = [Algorithm::Pk3c, Algorithm::Vivace, Algorithm::Upstream];
+    let rate = Rate::from_mbit(40.0);
+    for from in all {
+        for to in all.into_iter().filter(|to| *to != from) {
+            let mut controller = with(of(from), Some((rate, Micros::new(40_000))));
+            controller.set_params(Arc::new(of(to)));
+            let plan = controller.plan;
+            let mut queue = 0.0;
+            let tag = u64::from(plan.number) * 32 + 1;
+            let raw = slot(tag, 100_000, &plan, plan.rates[0], 1e9, &mut queue);
+            let decision = controller.on_report(&raw);
+            assert_eq!(
+                (decision.reason, decision.rate),
+                (Reason::Switch, rate),
+                "{from} to {to}"
+            );
+            let expected = match to {
+                Algorithm::Upstream => PhaseName::Upstream,
+                Algorithm::Pk3c | Algorithm::Vivace => PhaseName::Vivace,
+            };
+            assert_eq!(decision.phase, expected);
+            assert!(matches!(decision.command, Some(Command::Run { .. })));
+        }
+    }
+}
+
+#[test]
+fn a_switch_before_the_first_rtt_begins_the_other_start() {
+    let mut controller = with(of(Algorithm::Pk3c), None);
+    controller.set_params(Arc::new(of(Algorithm::Upstream)));
+    let first = controller.on_report(&RawReport {
+        tag: 9,
+        ..RawReport::default()
+    });
+    assert_eq!(
+        (first.phase, first.reason),
+        (PhaseName::Upstream, Reason::Switch)
+    );
+    let begun = controller.on_report(&report(9, 100_000, &[(0, 40_000, 0)], 1000));
+    assert_eq!(
+        (begun.phase, begun.reason),
+        (PhaseName::Upstream, Reason::FirstRtt)
+    );
+}
+
+#[test]
+fn changed_parameters_hold_from_the_next_report_on() {
+    let mut controller = with(
+        Params::default(),
+        Some((Rate::from_mbit(40.0), Micros::new(40_000))),
+    );
+    controller.set_params(Arc::new(Params {
+        max_rate: Rate::from_mbit(10.0),
+        ..Params::default()
+    }));
+    let plan = controller.plan;
+    for index in 0..4 {
+        let tag = u64::from(plan.number) * 32 + 1 + index;
+        let rate = plan.rates[index as usize];
+        let raw = slot(tag, 100_000 * (index + 1), &plan, rate, 1e9, &mut 0.0);
+        let decision = controller.on_report(&raw);
+        assert!(decision.rate <= Rate::from_mbit(10.0), "{decision:?}");
+        if let Some(Command::Run { plan, .. }) = decision.command {
+            assert!(plan.highest() <= Rate::from_mbit(10.0));
+        }
+    }
+}
+
+/// Queue actions in vain, whose reports the controller gets as fast as it asks for them.
+fn stubborn(controller: &mut Controller, rtt: impl Fn(u64) -> u64, reports: u64) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    for i in 0..reports {
+        let plan = controller.plan;
+        let at = 1_000_000 + i * 50_000;
+        let acks: Vec<_> = (0..40)
+            .map(|k| (k * 1000, rtt(at) + 100 * (k % 20), 0))
+            .collect();
+        let decision =
+            controller.on_report(&report(u64::from(plan.number) * 32 + 5, at, &acks, 40_000));
+        reasons.push(decision.reason);
+    }
+    reasons
+}
+
+#[test]
+fn a_queue_that_stands_whatever_is_done_ends_in_a_competition_and_that_in_a_test() {
+    let mut controller = with(
+        Params::default(),
+        Some((Rate::from_mbit(8.0), Micros::new(40_000))),
+    );
+    let plan = controller.plan;
+    controller.on_report(&report(
+        u64::from(plan.number) * 32 + 1,
+        0,
+        &[(0, 40_000, 0); 20],
+        40_000,
+    ));
+    // It grows for as long as it is watched, by more than noise.
+    let reasons = stubborn(&mut controller, |at| 70_000 + at / 200, 600);
+    let count = |wanted| reasons.iter().filter(|reason| **reason == wanted).count();
+    assert!(count(Reason::QueueCut) >= 3, "{reasons:?}");
+    assert!(
+        count(Reason::CompeteStart) >= 1 && count(Reason::CompeteEnd) >= 1,
+        "{reasons:?}"
+    );
+    assert_eq!(count(Reason::LongerPath), 0);
+}
+
+#[test]
+fn an_rtt_that_has_doubled_for_good_is_adopted() {
+    let mut controller = with(
+        Params::default(),
+        Some((Rate::from_mbit(8.0), Micros::new(40_000))),
+    );
+    let plan = controller.plan;
+    controller.on_report(&report(
+        u64::from(plan.number) * 32 + 1,
+        0,
+        &[(0, 40_000, 0); 20],
+        40_000,
+    ));
+    let mut reasons = Vec::new();
+    for i in 0..100 {
+        let plan = controller.plan;
+        let acks: Vec<_> = (0..40).map(|k| (k * 1000, 80_000, 0)).collect();
+        let tag = u64::from(plan.number) * 32 + 5;
+        reasons.push(
+            controller
+                .on_report(&report(tag, 1_000_000 + i * 50_000, &acks, 40_000))
+                .reason,
+        );
+    }
+    assert!(reasons.contains(&Reason::LongerPath), "{reasons:?}");
+    assert_eq!(controller.estimator().rtt_min(), Micros::new(80_000));
+}
+
+/// Thousands of flows must fit: 1 KiB each, of which nothing is on the heap but the parameters, which all share.
+#[test]
+fn a_flow_takes_less_than_a_kibibyte() {
+    assert!(
+        size_of::<Controller>() <= 1024,
+        "{}",
+        size_of::<Controller>()
+    );
+}

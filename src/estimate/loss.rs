@@ -1,0 +1,75 @@
+//! What losses mean: where they happened, and how much the path loses whatever we do.
+
+use super::Mi;
+
+/// Packets before the loss floor is believed.
+const MIN_PKTS: f64 = 200.0;
+/// Above this many the floor's counters are scaled down, so that it follows a changing path.
+const MEMORY_PKTS: f64 = 3000.0;
+/// Loss floor while the class of losses is unknown.
+pub(super) const UNKNOWN: f64 = 0.02;
+
+/// Where a loss happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossClass {
+    /// Nothing was lost.
+    None,
+    /// The queue was low: not our doing.
+    Random,
+    /// The queue was in the upper half of its range.
+    Congestive,
+    /// No queue was ever seen, so there is nothing to compare with.
+    Unknown,
+}
+
+/// The loss floor: losses over packets of intervals without congestive losses, with a fading memory.
+#[derive(Clone, Debug)]
+pub(super) struct LossFloor {
+    lost_pkts: f64,
+    pkts: f64,
+    max: f64,
+}
+
+impl LossFloor {
+    pub(super) fn new(max: f64) -> Self {
+        Self {
+            lost_pkts: 0.0,
+            pkts: 0.0,
+            max,
+        }
+    }
+
+    pub(super) fn set_max(&mut self, max: f64) {
+        self.max = max;
+    }
+
+    pub(super) fn learn(&mut self, mi: &Mi, class: LossClass) {
+        // A queue that was full from the start looks like no queue: what is learnt then stays small, or a flow
+        // that came last would take the others' congestion for its path's nature.
+        let lost_pkts = match class {
+            LossClass::Congestive => return,
+            LossClass::Unknown => mi.lost_pkts.min(UNKNOWN * mi.pkts()),
+            LossClass::None | LossClass::Random => mi.lost_pkts,
+        };
+        self.lost_pkts += lost_pkts;
+        self.pkts += mi.pkts();
+        if self.pkts > MEMORY_PKTS {
+            let keep = 0.9 * MEMORY_PKTS / self.pkts;
+            self.lost_pkts *= keep;
+            self.pkts *= keep;
+        }
+    }
+
+    /// The floor; a small one while the range of the queue is unknown.
+    pub(super) fn get(&self, range_unknown: bool) -> f64 {
+        if self.pkts < MIN_PKTS {
+            return 0.0;
+        }
+        let cap = if range_unknown {
+            self.max.min(UNKNOWN)
+        } else {
+            self.max
+        };
+        (self.lost_pkts / self.pkts).min(cap)
+    }
+}

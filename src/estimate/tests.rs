@@ -1,0 +1,231 @@
+use super::interval::rtt_stats;
+use super::*;
+
+/// Sums over (send time, rtt, lost) of ACKs of one packet each, as the program adds them. The ACK arrives at
+/// `origin + t + rtt`.
+pub(crate) fn report(tag: u64, origin_us: u64, acks: &[(u64, u64, u64)], sdur: u64) -> RawReport {
+    let mut raw = RawReport {
+        tag,
+        sdur,
+        rmin: u64::from(u32::MAX),
+        ..RawReport::default()
+    };
+    for &(t, rtt, lost) in acks {
+        raw.dlv += 1;
+        raw.lost += lost;
+        raw.n += 1;
+        raw.st += t;
+        raw.sr += rtt;
+        raw.srt += t * rtt;
+        raw.stt += t * t;
+        raw.srr += rtt * rtt;
+        raw.rmin = raw.rmin.min(rtt);
+        raw.rmax = raw.rmax.max(rtt);
+        raw.srl += lost * rtt;
+        raw.nl += lost;
+        raw.a1 = origin_us + t + rtt;
+        if raw.n == 1 {
+            raw.a0 = raw.a1;
+        }
+    }
+    raw
+}
+
+fn context(asked: f64) -> SlotContext {
+    SlotContext {
+        asked: Some(Rate::from_bytes_per_sec(asked)),
+        length: Micros::new(20_000),
+        mss_bytes: 1000.0,
+    }
+}
+
+#[test]
+fn slope_and_error_match_a_regression_done_by_hand() {
+    // t = 0, 1000, ..., 11000; rtt = 20000 + 0.1 t, then +-50 us alternating.
+    let line: Vec<_> = (0..12).map(|i| (i * 1000, 20_000 + i * 100, 0)).collect();
+    let stats = rtt_stats(&report(33, 0, &line, 12_000), 12.0).unwrap();
+    assert!(
+        (stats.slope - 0.1).abs() < 1e-9 && stats.slope_se < 1e-6,
+        "{stats:?}"
+    );
+    assert_eq!(stats.mean, Micros::new(20_550));
+
+    let noisy: Vec<_> = (0..12)
+        .map(|i| (i * 1000, 20_050 + i * 100 - 100 * (i % 2), 0))
+        .collect();
+    let stats = rtt_stats(&report(33, 0, &noisy, 12_000), 12.0).unwrap();
+    // By hand: S_tt = 143e6; S_xt of the alternating part = -50 * 6 * 1000 = -300e3 => slope 0.1 - 300e3 / 143e6;
+    // its sum of squares 12 * 2500 = 30e3, residual 30e3 - (300e3)^2 / 143e6; se = sqrt(residual / 10 / 143e6).
+    let shift = 300e3 / 143e6;
+    let se = ((30e3 - 300e3 * shift) / 10.0 / 143e6_f64).sqrt();
+    assert!((stats.slope - (0.1 - shift)).abs() < 1e-9, "{stats:?}");
+    assert!((stats.slope_se - se).abs() < 1e-9, "{stats:?} {se}");
+}
+
+#[test]
+fn too_few_samples_give_rtts_but_no_slope() {
+    let stats = rtt_stats(&report(33, 0, &[(0, 10, 0), (5, 90, 0)], 10), 2.0).unwrap();
+    assert_eq!(
+        (stats.slope, stats.min, stats.max),
+        (0.0, Micros::new(10), Micros::new(90))
+    );
+    assert!(rtt_stats(&report(33, 0, &[], 10), 0.0).is_none());
+}
+
+#[test]
+fn rates_come_from_send_time_and_ack_spacing() {
+    let mut est = Estimator::new(&Params::default());
+    // 20 packets of 1000 B sent over 20 ms (1 MB/s), arriving 1.25 ms apart (0.8 MB/s).
+    let acks: Vec<_> = (0..20).map(|i| (i * 1000, 20_000 + i * 250, 0)).collect();
+    let mi = est.observe(&report(33, 0, &acks, 20_000), context(1e6));
+    assert!((mi.send_rate.bytes_per_sec() - 1e6).abs() < 1.0);
+    assert!(
+        (mi.goodput.bytes_per_sec() - 0.8e6).abs() < 1.0,
+        "{}",
+        mi.goodput
+    );
+    assert!(!mi.limited && !mi.stalled);
+    assert_eq!(est.goodput_max(), Some(mi.goodput));
+    let mi = est.observe(&report(33, 100_000, &acks[..12], 20_000), context(1e6));
+    assert!(mi.limited, "sent 60 %");
+    let mi = est.observe(&report(33, 200_000, &acks, 80_000), context(0.25e6));
+    assert!(mi.stalled);
+}
+
+#[test]
+fn the_bytes_of_a_packet_are_learnt_from_the_pacer() {
+    let mut est = Estimator::new(&Params::default());
+    // fq counts 46 bytes of headers: at an asked 1 MB/s it lets through 0.956 MB/s of payload.
+    let acks: Vec<_> = (0..40).map(|i| (i * 1046, 10_000, 0)).collect();
+    for i in 0..60 {
+        est.observe(&report(33, i * 50_000, &acks, 40 * 1046), context(1e6));
+    }
+    assert!(
+        (est.pkt_bytes(1000.0) - 1046.0).abs() < 2.0,
+        "{}",
+        est.pkt_bytes(1000.0)
+    );
+}
+
+/// An estimator that has seen RTTs of 40 to 80 ms.
+fn with_queue_range() -> Estimator {
+    let mut est = Estimator::new(&Params::default());
+    est.observe(&report(33, 0, &[(0, 40_000, 0)], 20_000), context(1e6));
+    est.observe(&report(33, 1, &[(0, 80_000, 0); 8], 20_000), context(1e6));
+    est
+}
+
+#[test]
+fn losses_are_classed_by_the_queue_they_met() {
+    let mut est = with_queue_range();
+    let at = |rtt| {
+        (0..30)
+            .map(|i| (i * 600, rtt, u64::from(i % 10 == 0)))
+            .collect::<Vec<_>>()
+    };
+    let low = est.observe(&report(33, 100_000, &at(45_000), 20_000), context(1e6));
+    assert_eq!(est.class(&low), LossClass::Random);
+    let high = est.observe(&report(33, 200_000, &at(75_000), 20_000), context(1e6));
+    assert_eq!(est.class(&high), LossClass::Congestive);
+    let mut flat = Estimator::new(&Params::default());
+    let loss = flat.observe(&report(33, 0, &at(45_000), 20_000), context(1e6));
+    assert_eq!(flat.class(&loss), LossClass::Unknown);
+    let clean = est.observe(
+        &report(33, 300_000, &[(0, 40_000, 0)], 20_000),
+        context(1e6),
+    );
+    assert_eq!(est.class(&clean), LossClass::None);
+}
+
+#[test]
+fn random_loss_is_forgiven_and_congestive_loss_is_not() {
+    let mut est = with_queue_range();
+    let acks = |rtt, lost_every: u64| {
+        (0..95)
+            .map(|i| (i * 200, rtt, u64::from(i % lost_every == 3)))
+            .collect::<Vec<_>>()
+    };
+    let mut mi = est.observe(
+        &report(33, 100_000, &acks(42_000, 19), 20_000),
+        context(1e6),
+    );
+    assert!(est.excess_loss(&mi) > 0.04, "not believed yet");
+    for i in 2..40 {
+        mi = est.observe(
+            &report(33, i * 100_000, &acks(42_000, 19), 20_000),
+            context(1e6),
+        );
+    }
+    assert!(
+        (est.loss_floor() - 0.05).abs() < 0.003,
+        "{}",
+        est.loss_floor()
+    );
+    assert_eq!(est.excess_loss(&mi), 0.0);
+    let congested = est.observe(
+        &report(33, 4_100_000, &acks(79_000, 5), 20_000),
+        context(1e6),
+    );
+    assert!((est.excess_loss(&congested) - (congested.loss() - est.loss_floor())).abs() < 1e-12);
+    assert!(est.excess_loss(&congested) > 0.1);
+}
+
+#[test]
+fn an_unknown_queue_limits_the_floor() {
+    let mut est = Estimator::new(&Params::default());
+    let acks: Vec<_> = (0..95)
+        .map(|i| (i * 200, 42_000, u64::from(i % 10 == 0)))
+        .collect();
+    for i in 0..40 {
+        est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
+    }
+    assert_eq!(est.loss_floor(), loss::UNKNOWN);
+}
+
+#[test]
+fn a_delayed_ack_is_not_taken_for_a_queue() {
+    let mut est = Estimator::new(&Params::default());
+    let mut acks: Vec<_> = (0..12).map(|i| (i * 1500, 40_000 + 100 * i, 0)).collect();
+    est.observe(&report(33, 0, &acks, 18_000), context(1e6));
+    let range = est.rtt_range();
+    assert!(
+        range > Micros::new(900) && range <= Micros::new(1100),
+        "a queue of 1.1 ms: {range}"
+    );
+    acks[7].1 += 40_000;
+    est.observe(&report(33, 100_000, &acks, 18_000), context(1e6));
+    assert!(est.rtt_range() <= Micros::new(1300), "{}", est.rtt_range());
+}
+
+#[test]
+fn a_queue_that_is_always_full_teaches_little_loss() {
+    // 15 % lost at a constant RTT, as a flow sees it that comes last; then the queue moves for the first time.
+    let mut est = Estimator::new(&Params::default());
+    let acks: Vec<_> = (0..100)
+        .map(|i| (i * 200, 80_000, u64::from(i % 6 == 0)))
+        .collect();
+    for i in 0..20 {
+        est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
+    }
+    est.observe(
+        &report(33, 2_100_000, &[(0, 70_000, 0)], 20_000),
+        context(1e6),
+    );
+    let mi = est.observe(&report(33, 2_200_000, &acks, 20_000), context(1e6));
+    assert_eq!(est.class(&mi), LossClass::Congestive);
+    assert!(
+        est.loss_floor() <= 0.0201 && est.excess_loss(&mi) > 0.1,
+        "{}",
+        est.loss_floor()
+    );
+}
+
+#[test]
+fn window_extremes_expire() {
+    let mut max = WindowMax::new(Micros::new(8000));
+    max.push(Micros::new(0), 9.0);
+    max.push(Micros::new(5000), 4.0);
+    assert_eq!(max.get(Micros::new(7999)), Some(9.0));
+    assert_eq!(max.get(Micros::new(8000)), Some(4.0));
+    assert_eq!(max.get(Micros::new(50_000)), None);
+}

@@ -1,0 +1,69 @@
+//! Extremes over a sliding window, in constant space.
+
+use crate::units::Micros;
+
+/// Largest value of a sliding window, exact to an eighth of it, in constant space.
+#[derive(Clone, Debug)]
+pub(super) struct WindowMax {
+    width_us: u64,
+    /// Number of the eighth that was last written.
+    newest: u64,
+    /// Largest value of each eighth; the eighth with number `n` is at `n % BUCKETS`. Negative infinity if empty.
+    buckets: [f64; Self::BUCKETS],
+}
+
+impl WindowMax {
+    const BUCKETS: usize = 8;
+
+    pub(super) fn new(window: Micros) -> Self {
+        Self {
+            width_us: (window.us() / Self::BUCKETS as u64).max(1),
+            newest: 0,
+            buckets: [f64::NEG_INFINITY; Self::BUCKETS],
+        }
+    }
+
+    /// Changes the length of the window; the extreme of the old one is kept as if it were seen now.
+    pub(super) fn set_window(&mut self, now: Micros, window: Micros) {
+        let fresh = Self::new(window);
+        if fresh.width_us != self.width_us {
+            let kept = self.get(now);
+            *self = fresh;
+            if let Some(value) = kept {
+                self.push(now, value);
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.buckets = [f64::NEG_INFINITY; Self::BUCKETS];
+    }
+
+    /// Adds a value. Time does not go back: an older time counts as the newest.
+    pub(super) fn push(&mut self, now: Micros, value: f64) {
+        let epoch = (now.us() / self.width_us).max(self.newest);
+        let passed = (epoch - self.newest).min(Self::BUCKETS as u64);
+        for skipped in 0..passed {
+            self.buckets[Self::at(epoch - skipped)] = f64::NEG_INFINITY;
+        }
+        self.newest = epoch;
+        let bucket = &mut self.buckets[Self::at(epoch)];
+        *bucket = bucket.max(value);
+    }
+
+    /// The largest value of the window that ends now.
+    pub(super) fn get(&self, now: Micros) -> Option<f64> {
+        let epoch = (now.us() / self.width_us).max(self.newest);
+        let passed = (epoch - self.newest).min(Self::BUCKETS as u64);
+        let live = (passed..Self::BUCKETS as u64).map(|age| {
+            let number = self.newest.wrapping_sub(age - passed);
+            self.buckets[Self::at(number)]
+        });
+        live.reduce(f64::max).filter(|value| value.is_finite())
+    }
+
+    fn at(epoch: u64) -> usize {
+        (epoch % Self::BUCKETS as u64) as usize
+    }
+}

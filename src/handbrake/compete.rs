@@ -1,0 +1,397 @@
+//! The compete handbrake: who holds the queue?
+//!
+//! After a queue action the queue should be gone. Where it still stands, there are three possible reasons, which look
+//! the same in one interval and are told apart over several:
+//!
+//! ```text
+//!   RTT after our rate was taken back       what it is               what follows
+//!   -------------------------------------------------------------------------------------------
+//!   falls                                   our queue                nothing: the action worked
+//!   flat twice, or four times the same      a longer path            it is the new smallest RTT
+//!   stands, several times in a row          flows that fill it       compete for a while
+//! ```
+//!
+//! In a drain we have less than a bandwidth-delay product in flight. If we are alone, the queue is then empty, so all
+//! packets see the same RTT, that of the path; if others drain as well, each drain comes down to it. Flows that fill the
+//! queue make it vary, except for moments (Cubic near its plateau). Such a moment may be taken for a longer path; the next fall below the adopted RTT shows the mistake,
+//! and for as long as the smallest RTT is remembered, no other adoption is believed.
+//!
+//! A competition lasts `--compete-secs`, twice that if it comes again at once, and so on; then the queue is tested
+//! again. When it is found empty, it was somebody's who has left (or did not compete for it), and all is as before. It
+//! also ends when the queue stays empty: then those who share it yield, and would go on yielding.
+//!
+//! Limits: flows of this algorithm that wrongly compete hold each other there, until a test of one of them finds the
+//! queue empty. A path with jitter of more than a packet or two has no flat RTTs: after a route change to a longer path
+//! it is competed with until the window of the smallest RTT ends.
+
+use super::View;
+use super::queue::HOLDOFF_RTTS;
+use crate::estimate::RttStats;
+use crate::params::{Handbrake, Params};
+use crate::plan::Reason;
+use crate::units::{Micros, Rate};
+
+/// The RTT is flat if its mean is above its smallest by less than this part, or by less than so many packets.
+const FLAT: f64 = 0.01;
+const FLAT_PKTS: f64 = 2.0;
+const FLAT_MIN_SAMPLES: f64 = 8.0;
+const FLAT_MIN: Micros = Micros::new(300);
+/// The queue is gone when less than this part of what is tolerated stands.
+const GONE: f64 = 0.5;
+/// So many actions that end at the same lowest RTT show a longer path; a flat RTT counts for two.
+const MET_ENOUGH: u32 = 4;
+const MET_FLAT: u32 = 2;
+/// After so many others the lowest RTT is forgotten: the path may have become longer meanwhile.
+const MISSED_MAX: u32 = 8;
+/// The queue may be empty for so many RTTs in a competition: Cubic has filled an eighth of a bandwidth-delay product in 6.
+const ALONE_RTTS: f64 = 16.0;
+/// A climber's back-off worked if this part of the standing queue went.
+const FELL: f64 = 0.1;
+/// Actions in vain that are enough to compete again.
+const AGAIN: u32 = 2;
+/// The longest competition, in first ones.
+const LONGEST: f64 = 6.0;
+
+/// Whether the queue is empty.
+fn is_gone(view: &View<'_>) -> bool {
+    view.standing_queue() <= view.tolerated_queue() * GONE
+}
+
+/// What a queue action achieved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Effect {
+    /// The queue went, or it is too early to tell.
+    Fine,
+    /// The RTT that still stands is that of a longer path.
+    LongerPath(Micros),
+    /// Others hold the queue: compete until then, from the rate that the flow had before it yielded.
+    Competitor {
+        /// End of the competition.
+        until: Micros,
+        /// The flow's rate before the first of the actions in vain.
+        from: Rate,
+    },
+}
+
+/// Judges queue actions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CompeteRule {
+    in_vain: u32,
+    /// Smallest RTT after the last action in vain.
+    floor: Option<Micros>,
+    from: Rate,
+    /// Lowest RTT since the suspicion began, and how often queue actions ended there.
+    lowest: Option<Micros>,
+    met: u32,
+    /// Actions since it was last met.
+    missed: u32,
+    /// Since when the queue is empty during a competition.
+    gone_since: Option<Micros>,
+    /// When the climber's back-offs are judged again.
+    next: Micros,
+    adopted: Option<Micros>,
+    doubtful_until: Micros,
+    period: Micros,
+}
+
+impl CompeteRule {
+    /// Sees every interval outside startup and drain: an empty queue ends all suspicion.
+    pub fn note(&mut self, view: &View<'_>) {
+        let Some(rtt) = view.mi.rtt else { return };
+        self.contradict(&rtt, view);
+        if is_gone(view) {
+            self.clear();
+        }
+    }
+
+    /// Sees every interval of a competition. Whether nobody else fills the queue: then it stays empty for long, and the
+    /// competition must end, since those who share it yield to it.
+    pub fn is_alone(&mut self, view: &View<'_>) -> bool {
+        let Some(rtt) = view.mi.rtt else { return false };
+        self.contradict(&rtt, view);
+        self.lowest = self.lowest.map(|lowest| lowest.min(rtt.min));
+        if !is_gone(view) {
+            self.gone_since = None;
+            return false;
+        }
+        let now = view.est.now();
+        let since = *self.gone_since.get_or_insert(now);
+        let alone = now - since > view.est.srtt() * ALONE_RTTS;
+        if alone {
+            self.clear();
+            self.period = Micros::ZERO;
+        }
+        alone
+    }
+
+    fn clear(&mut self) {
+        self.in_vain = 0;
+        self.floor = None;
+        self.lowest = None;
+        self.met = 0;
+        self.missed = 0;
+        self.gone_since = None;
+    }
+
+    /// An RTT far below an adopted one shows that the path had not become longer.
+    fn contradict(&mut self, rtt: &RttStats, view: &View<'_>) {
+        if let Some(adopted) = self.adopted
+            && rtt.min + view.tolerated_queue() * GONE < adopted
+        {
+            self.adopted = None;
+            self.doubtful_until = view.est.now() + view.params.rtt_window;
+        }
+    }
+
+    /// The end of a drain: `view` is its last interval, with the rate from before it.
+    pub fn drained(&mut self, view: &View<'_>) -> Effect {
+        let Some(rtt) = view.mi.rtt else {
+            return Effect::Fine;
+        };
+        self.contradict(&rtt, view);
+        if is_gone(view) {
+            self.clear();
+            self.period = Micros::ZERO;
+            return Effect::Fine;
+        }
+        self.acted_in_vain(&rtt, view)
+    }
+
+    /// A back-off of the climber; `view` is the interval that called for it. What the back-offs before achieved is judged
+    /// by whether anything of the queue went, as often as the queue rule would act.
+    pub fn backed_off(&mut self, view: &View<'_>) -> Effect {
+        let Some(rtt) = view.mi.rtt else {
+            return Effect::Fine;
+        };
+        let now = view.est.now();
+        let standing = view.standing_queue();
+        let fell = self
+            .floor
+            .is_some_and(|floor| rtt.min + standing * FELL < floor);
+        if self.floor.is_none() || fell {
+            self.in_vain = 0;
+            self.from = view.rate;
+            self.floor = Some(rtt.min);
+        } else if now >= self.next {
+            self.next = now + view.est.srtt() * HOLDOFF_RTTS;
+            return self.acted_in_vain(&rtt, view);
+        } else {
+            return Effect::Fine;
+        }
+        self.next = now + view.est.srtt() * HOLDOFF_RTTS;
+        Effect::Fine
+    }
+
+    fn acted_in_vain(&mut self, rtt: &RttStats, view: &View<'_>) -> Effect {
+        let now = view.est.now();
+        self.from = if self.in_vain == 0 {
+            view.rate
+        } else {
+            self.from.max(view.rate)
+        };
+        self.in_vain = self.in_vain.saturating_add(1);
+        let bottleneck = view.est.goodput_max().unwrap_or(view.rate);
+        let level = (rtt.min * FLAT)
+            .max(bottleneck.time_for(FLAT_PKTS * view.pkt_bytes))
+            .max(FLAT_MIN);
+        // A full drop-tail queue is flat, too, but it loses packets.
+        let lossless = view.est.excess_loss(view.mi) <= 0.0;
+        let flat = lossless && view.mi.samples >= FLAT_MIN_SAMPLES && rtt.mean - rtt.min <= level;
+        self.floor = Some(rtt.min);
+        self.meet(rtt.min, level, flat);
+        if now >= self.doubtful_until && self.met >= MET_ENOUGH && lossless {
+            let path = self.lowest.unwrap_or(rtt.min);
+            self.clear();
+            self.adopted = Some(path);
+            return Effect::LongerPath(path);
+        }
+        let after = view.params.compete_after;
+        let off = after == 0 || view.params.no_handbrake.contains(Handbrake::Compete);
+        if off || self.in_vain < after {
+            return Effect::Fine;
+        }
+        let first = view.params.compete_secs;
+        self.period = (self.period * 2.0).clamp(first, first * LONGEST);
+        Effect::Competitor {
+            until: now + self.period,
+            from: self.from,
+        }
+    }
+
+    /// A drain ended at this RTT. Counts how often the lowest one was met; twice for a flat one.
+    fn meet(&mut self, rtt: Micros, level: Micros, flat: bool) {
+        let worth = if flat { MET_FLAT } else { 1 };
+        match self.lowest {
+            Some(lowest) if rtt > lowest + level && self.missed < MISSED_MAX => self.missed += 1,
+            Some(lowest) if rtt <= lowest + level && rtt + level >= lowest => {
+                self.met += worth;
+                self.missed = 0;
+                self.lowest = Some(lowest.min(rtt));
+            }
+            Some(_) | None => {
+                self.met = worth;
+                self.missed = 0;
+                self.lowest = Some(rtt);
+            }
+        }
+    }
+
+    /// A competition is over: where the queue does not go now, few actions in vain are enough for the next.
+    pub fn competed(&mut self, params: &Params) {
+        self.in_vain = params.compete_after.saturating_sub(AGAIN);
+        self.floor = None;
+        self.from = Rate::ZERO;
+    }
+
+    /// The reason of a decision to compete.
+    #[must_use]
+    pub fn reason() -> Reason {
+        Reason::CompeteStart
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::{Estimator, Mi};
+    use crate::handbrake::tests::{PKT, RATE, interval};
+
+    /// What the rule makes of a drain that ended at `rtt`, by `spread` µs above its smallest, at a time in seconds.
+    fn drain(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effect {
+        with_view(params, rtt, spread, 1, |view| rule.drained(view))
+    }
+
+    fn with_view<T>(
+        params: &Params,
+        rtt: u64,
+        spread: u64,
+        lost_every: u64,
+        tell: impl FnOnce(&View<'_>) -> T,
+    ) -> T {
+        let (est, mut mi): (Estimator, Mi) = interval(RATE, rtt, lost_every);
+        if let Some(stats) = &mut mi.rtt {
+            stats.mean = stats.min + Micros::new(spread);
+        }
+        tell(&View {
+            mi: &mi,
+            est: &est,
+            rate: RATE,
+            pkt_bytes: PKT,
+            params,
+        })
+    }
+
+    #[test]
+    fn a_drain_that_works_means_nothing() {
+        let (params, mut rule) = (Params::default(), CompeteRule::default());
+        for _ in 0..10 {
+            assert_eq!(drain(&mut rule, &params, 42_000, 0), Effect::Fine);
+        }
+        assert_eq!(rule.in_vain, 0);
+    }
+
+    #[test]
+    fn a_flat_rtt_that_no_drain_lowers_is_the_paths() {
+        let (params, mut rule) = (Params::default(), CompeteRule::default());
+        assert_eq!(
+            drain(&mut rule, &params, 75_000, 100),
+            Effect::Fine,
+            "once is not enough"
+        );
+        let longer = Effect::LongerPath(Micros::new(75_000));
+        assert_eq!(drain(&mut rule, &params, 75_000, 100), longer);
+    }
+
+    #[test]
+    fn a_full_queue_is_flat_but_loses_packets() {
+        let (params, mut rule) = (Params::default(), CompeteRule::default());
+        for _ in 0..3 {
+            let effect = with_view(&params, 79_000, 0, 10, |view| rule.drained(view));
+            assert_eq!(effect, Effect::Fine);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_stands_and_moves_is_a_competitors() {
+        let (params, mut rule) = (Params::default(), CompeteRule::default());
+        for rtt in [60_000, 64_000, 68_000, 72_000] {
+            assert_eq!(drain(&mut rule, &params, rtt, 2000), Effect::Fine);
+        }
+        let Effect::Competitor { until, from } = drain(&mut rule, &params, 76_000, 2000) else {
+            panic!()
+        };
+        assert_eq!(from, RATE);
+        let first = with_view(&params, 76_000, 0, 1, |view| until - view.est.now());
+        assert_eq!(first, params.compete_secs);
+        // Again at once: fewer actions are enough, and it lasts twice as long.
+        rule.competed(&params);
+        assert_eq!(drain(&mut rule, &params, 60_000, 2000), Effect::Fine);
+        let Effect::Competitor { until, .. } = drain(&mut rule, &params, 70_000, 2000) else {
+            panic!()
+        };
+        let second = with_view(&params, 70_000, 0, 1, |view| until - view.est.now());
+        assert_eq!(second, params.compete_secs * 2.0);
+    }
+
+    #[test]
+    fn an_empty_queue_ends_all_suspicion() {
+        let (params, mut rule) = (Params::default(), CompeteRule::default());
+        for round in 0..20 {
+            assert_eq!(
+                drain(&mut rule, &params, 60_000 + round * 500, 2000),
+                Effect::Fine
+            );
+            if round % 3 == 2 {
+                with_view(&params, 41_000, 0, 1, |view| rule.note(view));
+            }
+        }
+    }
+
+    #[test]
+    fn it_can_be_switched_off_and_routes_are_still_followed() {
+        let params = Params {
+            no_handbrake: "compete".parse().unwrap(),
+            ..Params::default()
+        };
+        let mut rule = CompeteRule::default();
+        for round in 0..20 {
+            assert_eq!(
+                drain(&mut rule, &params, 60_000 + round * 1500, 2000),
+                Effect::Fine
+            );
+        }
+        drain(&mut rule, &params, 75_000, 0);
+        let longer = Effect::LongerPath(Micros::new(75_000));
+        assert_eq!(drain(&mut rule, &params, 75_000, 0), longer);
+    }
+
+    #[test]
+    fn a_fall_below_an_adopted_rtt_makes_it_doubtful() {
+        let (params, mut rule) = (Params::default(), CompeteRule::default());
+        drain(&mut rule, &params, 75_000, 0);
+        assert!(matches!(
+            drain(&mut rule, &params, 75_000, 0),
+            Effect::LongerPath(_)
+        ));
+        with_view(&params, 60_000, 0, 1, |view| rule.note(view));
+        for _ in 0..4 {
+            assert_eq!(
+                drain(&mut rule, &params, 75_000, 0),
+                Effect::Fine,
+                "not believed again"
+            );
+        }
+        let fifth = drain(&mut rule, &params, 75_000, 0);
+        assert!(matches!(fifth, Effect::Competitor { .. }), "{fifth:?}");
+    }
+
+    #[test]
+    fn back_offs_that_lower_the_queue_are_no_suspicion() {
+        let (params, mut rule) = (Params::default(), CompeteRule::default());
+        for rtt in [78_000, 70_000, 62_000, 79_000, 71_000, 63_000] {
+            let effect = with_view(&params, rtt, 2000, 1, |view| rule.backed_off(view));
+            assert_eq!(effect, Effect::Fine);
+        }
+        assert!(rule.in_vain <= 1, "{}", rule.in_vain);
+    }
+}

@@ -1,0 +1,50 @@
+use super::*;
+use crate::estimate::SlotContext;
+use crate::estimate::tests::report;
+
+pub(super) const PKT: f64 = 1000.0;
+pub(super) const RATE: Rate = Rate::from_bytes_per_sec(5e6);
+
+/// An estimator that saw RTTs of 40 to 80 ms, and an interval of 100 packets sent 0.2 ms apart at `asked`, of which every
+/// so-manieth is lost (with 1, none).
+pub(super) fn interval(asked: Rate, rtt: u64, lost_every: u64) -> (Estimator, Mi) {
+    let mut est = Estimator::new(&Params::default());
+    let context = |asked| SlotContext {
+        asked,
+        length: Micros::new(20_000),
+        mss_bytes: PKT,
+    };
+    est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+    est.observe(&report(9, 1, &[(0, 80_000, 0); 8], 1000), context(None));
+    let acks: Vec<_> = (0..100)
+        .map(|i| (i * 200, rtt, u64::from(i % lost_every == 1)))
+        .collect();
+    let mi = est.observe(&report(33, 500_000, &acks, 20_000), context(Some(asked)));
+    (est, mi)
+}
+
+pub(super) fn check(
+    rule: &mut impl Rule,
+    params: &Params,
+    (est, mi): &(Estimator, Mi),
+) -> Option<Action> {
+    rule.check(&View {
+        mi,
+        est,
+        rate: RATE,
+        pkt_bytes: PKT,
+        params,
+    })
+}
+
+#[test]
+fn short_paths_tolerate_their_own_bursts() {
+    // 150 Mbit/s over 3 ms: 1 ms bursts.
+    let rate = Rate::from_mbit(150.0);
+    assert!((burst_time(rate, 1448.0).us() as i64 - 977).abs() < 2);
+    assert!(
+        (burst_time(Rate::from_mbit(5.0), 1448.0).us() as i64 - 2317).abs() < 2,
+        "single packets"
+    );
+    assert!(burst_time(Rate::from_mbit(10_000.0), 1448.0) < Micros::new(60));
+}

@@ -1,0 +1,212 @@
+use super::*;
+use crate::estimate::RttStats;
+use crate::program::Slot;
+use crate::units::Micros;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const WIDE: Limits = Limits {
+    low: Rate::from_mbit(0.1),
+    high: Rate::from_mbit(5000.0),
+};
+
+/// The core with the paper's constants.
+fn bare() -> Params {
+    Params {
+        algorithm: Algorithm::Vivace,
+        ..Params::default()
+    }
+}
+
+/// Runs rounds in a field of utility and returns (rate, reason) after each.
+fn walk(start: f64, rounds: usize, seed: u64, field: impl Fn(f64) -> f64) -> Vec<(f64, Reason)> {
+    let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(seed));
+    let mut core = Vivace::new(Rate::from_mbit(start), &params, &mut rng);
+    let mut path = Vec::new();
+    while path.len() < rounds {
+        for (index, rate) in core.trials().into_iter().enumerate() {
+            let judged = Some((rate, field(rate.mbit())));
+            if let Some(reason) = core.judge(index, judged, WIDE, &params, &mut rng) {
+                path.push((core.rate().mbit(), reason));
+                break;
+            }
+        }
+    }
+    path
+}
+
+#[test]
+fn utility_is_the_papers() {
+    let params = bare();
+    // 50^0.9 = 33.8122; 900 * 50 * 0.01 = 450; 11.35 * 50 * 0.02 = 11.35.
+    assert!((utility_of(50.0, 0.0, 0.0, &params) - 33.8122).abs() < 1e-3);
+    assert!((utility_of(50.0, 0.01, 0.0, &params) - (33.8122 - 450.0)).abs() < 1e-3);
+    assert!((utility_of(50.0, 0.0, 0.02, &params) - (33.8122 - 11.35)).abs() < 1e-3);
+    assert!((utility_of(1.0, 0.0, 0.05, &params) - (1.0 - 0.5675)).abs() < 1e-9);
+}
+
+#[test]
+fn a_gradient_counts_only_beyond_its_noise() {
+    let params = bare();
+    let mi = |slope, slope_se, ms| Mi {
+        slot: Slot::Trial(0),
+        asked: None,
+        sent_for: Micros::from_millis(ms),
+        delivered_pkts: 100.0,
+        lost_pkts: 0.0,
+        samples: 100.0,
+        rtt: Some(RttStats {
+            mean: Micros::ZERO,
+            min: Micros::ZERO,
+            max: Micros::ZERO,
+            slope,
+            slope_se,
+        }),
+        rtt_at_loss: None,
+        send_rate: Rate::ZERO,
+        goodput: Rate::ZERO,
+        limited: false,
+        stalled: false,
+    };
+    let credible = |mi| credible_gradient(Rate::from_mbit(50.0), &mi, &params, 1500.0);
+    assert_eq!(credible(mi(0.05, 0.01, 40)), 0.05);
+    assert_eq!(credible(mi(-0.05, 0.01, 40)), 0.0);
+    assert_eq!(credible(mi(0.009, 0.001, 400)), 0.0, "below the floor");
+    assert_eq!(credible(mi(0.05, 0.03, 40)), 0.0, "within its noise");
+    assert_eq!(
+        credible(mi(0.05, 0.01, 8)),
+        0.0,
+        "a rise of less than two packets"
+    );
+}
+
+#[test]
+fn it_climbs_to_the_peak_of_a_concave_field_from_both_sides() {
+    for seed in 0..5 {
+        for start in [4.0, 400.0] {
+            let path = walk(start, 120, seed, |x| -(x / 40.0).ln().powi(2) * 30.0);
+            let end = path.iter().rev().take(20).map(|(x, _)| x).sum::<f64>() / 20.0;
+            assert!(
+                (end / 40.0 - 1.0).abs() < 0.15,
+                "seed {seed} from {start}: {end}"
+            );
+        }
+    }
+}
+
+#[test]
+fn trajectory_snapshot_up_a_slope_and_back_from_an_edge() {
+    // Utility x^0.9 up to 20 Mbit/s, and a queue beyond.
+    let field = |x: f64| {
+        if x <= 20.0 {
+            x.powf(0.9)
+        } else {
+            x.powf(0.9) - 900.0 * (x - 20.0)
+        }
+    };
+    let path = walk(10.0, 12, 1, field);
+    let text: Vec<_> = path
+        .iter()
+        .map(|(x, reason)| format!("{x:.2} {reason}"))
+        .collect();
+    assert_eq!(
+        text,
+        [
+            "11.02 move-up",
+            "11.57 move-up",
+            "12.73 move-up",
+            "14.63 move-up",
+            "17.56 move-up",
+            "21.95 move-up",
+            "17.56 move-over",
+            "19.09 move-up",
+            "20.04 move-up",
+            "19.09 move-over",
+            "17.23 move-down",
+            "18.13 move-over",
+        ]
+    );
+}
+
+#[test]
+fn trials_are_mirrored_whichever_comes_first() {
+    let params = bare();
+    let mut seen = [false; 2];
+    for seed in 0..20 {
+        let core = Vivace::new(
+            Rate::from_mbit(10.0),
+            &params,
+            &mut Xoshiro256PlusPlus::seed_from_u64(seed),
+        );
+        let [a, b, c, d] = core.trials();
+        assert_eq!((a, b), (d, c));
+        assert!((a.max(b).mbit() - 10.5).abs() < 1e-9 && (a.min(b).mbit() - 9.5).abs() < 1e-9);
+        seen[usize::from(a > b)] = true;
+    }
+    assert_eq!(seen, [true; 2]);
+}
+
+#[test]
+fn a_linear_drift_decides_nothing() {
+    let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(3));
+    for drift in [-5.0, 5.0] {
+        let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
+        let trials = core.trials();
+        let verdict = (0..4).find_map(|i| {
+            core.judge(
+                i,
+                Some((trials[i], drift * i as f64)),
+                WIDE,
+                &params,
+                &mut rng,
+            )
+        });
+        assert_eq!(verdict, Some(Reason::ProbeAgain));
+    }
+}
+
+#[test]
+fn steps_keep_their_bounds_and_undecided_probes_theirs() {
+    let steep = walk(10.0, 8, 1, |x| 1e6 * x);
+    for (before, after) in steep.iter().zip(&steep[1..]) {
+        assert!(after.0 / before.0 <= 1.25 + 1e-9, "{before:?} {after:?}");
+    }
+    assert!(
+        (steep[0].0 - 10.5 * 1.05).abs() < 1e-9,
+        "the first step is bounded by 5 %: {steep:?}"
+    );
+    let flat = walk(10.0, 2, 1, |x| 1e-9 * x);
+    assert!(
+        (flat[1].0 / flat[0].0 - 1.01).abs() < 1e-9,
+        "at least 1 %: {flat:?}"
+    );
+
+    let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(3));
+    let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
+    for _ in 0..30 {
+        let trials = core.trials();
+        for (i, rate) in trials.into_iter().enumerate() {
+            core.judge(i, Some((rate, 0.0)), WIDE, &params, &mut rng);
+        }
+    }
+    assert!(core.spread <= params.probe_step_max.get());
+}
+
+#[test]
+fn rounds_that_cannot_be_judged_are_repeated() {
+    let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(3));
+    let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
+    let trials = core.trials();
+    assert_eq!(core.judge(0, None, WIDE, &params, &mut rng), None);
+    for (i, rate) in trials.into_iter().enumerate().skip(1).take(2) {
+        assert_eq!(
+            core.judge(i, Some((rate, 1.0)), WIDE, &params, &mut rng),
+            None
+        );
+    }
+    assert_eq!(
+        core.judge(3, Some((trials[3], 1.0)), WIDE, &params, &mut rng),
+        Some(Reason::ProbeRepeat)
+    );
+    assert_eq!(core.rate(), Rate::from_mbit(10.0));
+}
