@@ -1,4 +1,4 @@
-//! Records of what went in and out of the controllers, for `--record`.
+//! Records of what went in and out of the controllers: written by `run --record`, read by `replay`.
 //!
 //! A record is a text file of JSON lines. The first line is [`Line::Header`]; every later line is one of the other
 //! kinds, told apart by its `"line"` member. **Version 1**:
@@ -6,31 +6,36 @@
 //! | `line` | members |
 //! |---|---|
 //! | `header` | `format` "pk3c-record", `version`, `params` (flag → value), `fields` (names of `raw`, in order) |
-//! | `start` | `flow` (number, unique in the file), `at_s` (s since the record began), `sock_id`, `mss` and `init_cwnd` (bytes), `seed`, `resume` ([bytes/s, srtt µs], or null for a new flow), and `decision` |
+//! | `start` | `flow` (number, unique in the file), `at_s` (s since the record began), `sock_id`, `local` and `remote` (address and port), `mss` and `init_cwnd` (bytes), `seed`, `resume` ([bytes/s, srtt µs], or null for a new flow), and `decision` |
 //! | `readopt` | `flow`, `at_s`, `init_cwnd`, `resume` as above, `decision`: the same controller goes on after a fallback |
-//! | `report` | `flow`, `raw` (the 16 fields of [`crate::program::RawReport`]), `decision` |
+//! | `report` | `flow`, `raw` (the 16 fields of [`crate::program::RawReport`]), `stale` (true if it came after a newer plan was sent; absent otherwise), `decision` |
 //! | `params` | `flow`, `params`: the flow's parameters change; with `flow` null, those of the flows that start later |
 //! | `end` | `flow`, `at_s` |
 //!
 //! A `decision` holds `phase`, `reason`, `rate` (bytes/s), `cwnd` (bytes), and `told`: null, `{"run": {plan, rates, hold,
 //! mi_us}}`, `{"steer": {rate, mi_us}}` or `"window"`. Rates are rounded to whole bytes per second, as they are sent.
+//! Everything else is an input. `docs/records.md` explains each member.
 //!
-//! Since a controller is a function of parameters, seed and reports, [`replay`] repeats every decision of a record.
+//! Since a controller is a function of parameters, seed and reports, [`Replay`] repeats every decision of a record.
 //! Readers ignore members they do not know; a change of meaning raises the version.
 
-use crate::controller::{Controller, FlowStart};
+mod accept;
+mod read;
+mod replay;
+mod write;
+
+pub use accept::{AcceptError, accept};
+pub use read::{Reader, RecordError};
+pub use replay::{Input, Measured, Replay, Step, align};
+pub use write::Recorder;
+
 use crate::params::{ParamError, Params};
 use crate::plan::{Command, Decision};
-use crate::program::{REPORT_FIELDS, RawReport};
-use crate::units::{Bytes, Micros, Rate};
+use crate::units::{Micros, Rate};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{self, BufRead, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// Version of the format.
 pub const VERSION: u32 = 1;
@@ -116,12 +121,16 @@ pub fn texts(params: &Params) -> Texts {
         .collect()
 }
 
-fn read_params(texts: &Texts) -> Result<Arc<Params>, ParamError> {
+/// The inverse of [`texts`]; a parameter that the record does not name has its default.
+///
+/// # Errors
+/// If a parameter is unknown here, or its value is not allowed.
+pub fn params(texts: &Texts) -> Result<Params, ParamError> {
     let mut params = Params::default();
     for (flag, value) in texts {
         params.set(flag, value)?;
     }
-    Ok(Arc::new(params))
+    Ok(params)
 }
 
 /// One line of a record. The members are explained at the [module](self).
@@ -139,6 +148,8 @@ pub enum Line {
         flow: u64,
         at_s: f64,
         sock_id: u32,
+        local: SocketAddr,
+        remote: SocketAddr,
         mss: u64,
         init_cwnd: u64,
         seed: u64,
@@ -159,6 +170,8 @@ pub enum Line {
     Report {
         flow: u64,
         raw: [u64; 16],
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stale: bool,
         decision: Decided,
     },
     End {
@@ -179,273 +192,16 @@ pub fn resume(resumed: Resumed) -> Option<(Rate, Micros)> {
     resumed.map(|(rate, srtt)| (Rate::from_bytes_per_sec(f64::from(rate)), Micros::new(srtt)))
 }
 
-struct Open {
-    file: BufWriter<File>,
-    written: u64,
-}
-
-/// Writes a record, buffered, up to a size. Shared by all flows of an agent.
-pub struct Recorder {
-    path: PathBuf,
-    limit_bytes: u64,
-    open: Mutex<Option<Open>>,
-}
-
-impl Recorder {
-    /// Creates the file, or truncates it, and writes the header.
-    ///
-    /// # Errors
-    /// If the file cannot be created or written.
-    pub fn create(path: &Path, limit_bytes: u64, params: &Params) -> io::Result<Self> {
-        let open = Open {
-            file: BufWriter::with_capacity(1 << 16, File::create(path)?),
-            written: 0,
-        };
-        let recorder = Self {
-            path: path.to_owned(),
-            limit_bytes,
-            open: Mutex::new(Some(open)),
-        };
-        let header = Line::Header {
-            format: FORMAT.into(),
-            version: VERSION,
-            params: texts(params),
-            fields: REPORT_FIELDS.map(Cow::from).into(),
-        };
-        let mut guard = recorder.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = guard.as_mut() {
-            open.append(&header, limit_bytes)?;
-            open.file.flush()?;
-        }
-        drop(guard);
-        Ok(recorder)
-    }
-
-    /// Appends a line. When the size limit is reached or the disk refuses, recording ends with one warning; flows are
-    /// never disturbed.
-    pub fn write(&self, line: &Line) {
-        let mut guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(open) = guard.as_mut() else { return };
-        let result = open.append(line, self.limit_bytes);
-        let result = match line {
-            Line::End { .. } => result.and_then(|more| open.file.flush().map(|()| more)),
-            _ => result,
-        };
-        let problem = match result {
-            Ok(true) => return,
-            Ok(false) => "the size limit is reached".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let flushed = open.file.flush().is_ok();
-        tracing::warn!(target: "record", path = %self.path.display(), limit_bytes = self.limit_bytes, flushed, "recording stopped: {problem}");
-        *guard = None;
-    }
-
-    /// Whether lines are still written.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
-    }
-}
-
-impl Open {
-    /// False if the line would exceed the limit; nothing is written then.
-    fn append(&mut self, line: &Line, limit_bytes: u64) -> io::Result<bool> {
-        let text = serde_json::to_vec(line)?;
-        let size = text.len() as u64 + 1;
-        if self.written + size > limit_bytes {
-            return Ok(false);
-        }
-        self.file.write_all(&text)?;
-        self.file.write_all(b"\n")?;
-        self.written += size;
-        Ok(true)
-    }
-}
-
-/// Why a record cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The file cannot be read.
-    #[error("line {line}: cannot read: {source}")]
-    Io {
-        /// Line number, from 1.
-        line: usize,
-        /// The cause.
-        source: io::Error,
-    },
-    /// A line is not what the format says.
-    #[error("line {line} is not a line of a pk3c record: {source}")]
-    Malformed {
-        /// Line number, from 1.
-        line: usize,
-        /// The cause.
-        source: serde_json::Error,
-    },
-    /// The file does not begin with the header of a version known here.
-    #[error("not a pk3c record of version {VERSION}: the first line must be its header")]
-    NoHeader,
-    /// The header holds parameters that this version refuses.
-    #[error("the record's parameters are not valid here: {0}")]
-    Params(#[from] ParamError),
-    /// A line names a flow that never started.
-    #[error("line {line} belongs to flow {flow}, which has no start line")]
-    UnknownFlow {
-        /// Line number, from 1.
-        line: usize,
-        /// Flow number.
-        flow: u64,
-    },
-    /// A decision came out different.
-    #[error("line {line}, flow {flow}: recorded {recorded:?}, replayed {replayed:?}")]
-    Diverged {
-        /// Line number, from 1.
-        line: usize,
-        /// Flow number.
-        flow: u64,
-        /// What the record says.
-        recorded: Box<Decided>,
-        /// What the controller decided now.
-        replayed: Box<Decided>,
-    },
-}
-
-/// Reads a record line by line. Empty lines are skipped; a last line cut off by a crash is an error.
-pub fn lines(reader: impl BufRead) -> impl Iterator<Item = Result<(usize, Line), RecordError>> {
-    let numbered = reader
-        .lines()
-        .enumerate()
-        .map(|(index, text)| (index + 1, text));
-    numbered.filter_map(|(line, text)| match text {
-        Err(source) => Some(Err(RecordError::Io { line, source })),
-        Ok(text) if text.trim().is_empty() => None,
-        Ok(text) => Some(
-            serde_json::from_str(&text)
-                .map(|parsed| (line, parsed))
-                .map_err(|source| RecordError::Malformed { line, source }),
-        ),
-    })
-}
-
-/// Feeds a record's reports to fresh controllers with the recorded parameters and seeds. Returns how many decisions
-/// came out as recorded, which is all of them unless the algorithm has changed.
-///
-/// # Errors
-/// If the record cannot be read, or at the first decision that differs.
-pub fn replay(reader: impl BufRead) -> Result<usize, RecordError> {
-    let mut lines = lines(reader);
-    let Some(Ok((
-        _,
-        Line::Header {
-            format,
-            version: VERSION,
-            params: header,
-            ..
-        },
-    ))) = lines.next()
-    else {
-        return Err(RecordError::NoHeader);
-    };
-    if format != FORMAT {
-        return Err(RecordError::NoHeader);
-    }
-    let mut params = read_params(&header)?;
-    let mut flows: HashMap<u64, Controller> = HashMap::new();
-    let mut same = 0;
-    for item in lines {
-        let (line, parsed) = item?;
-        let (flow, recorded, replayed) = match parsed {
-            Line::Header { .. } => return Err(RecordError::NoHeader),
-            Line::Start {
-                flow,
-                mss,
-                init_cwnd,
-                seed,
-                resume: resumed,
-                decision,
-                ..
-            } => {
-                let start = FlowStart {
-                    mss: Bytes::new(mss),
-                    init_cwnd: Bytes::new(init_cwnd),
-                    resume: resume(resumed),
-                };
-                let (controller, first) = Controller::new(params.clone(), seed, start);
-                flows.insert(flow, controller);
-                (flow, decision, first)
-            }
-            Line::Readopt {
-                flow,
-                init_cwnd,
-                resume: resumed,
-                decision,
-                ..
-            } => {
-                let controller = flows
-                    .get_mut(&flow)
-                    .ok_or(RecordError::UnknownFlow { line, flow })?;
-                let again = controller.readopt(Bytes::new(init_cwnd), resume(resumed));
-                (flow, decision, again)
-            }
-            Line::Report {
-                flow,
-                raw,
-                decision,
-            } => {
-                let controller = flows
-                    .get_mut(&flow)
-                    .ok_or(RecordError::UnknownFlow { line, flow })?;
-                (
-                    flow,
-                    decision,
-                    controller.on_report(&RawReport::from_fields(raw)),
-                )
-            }
-            Line::Params {
-                flow: None,
-                params: texts,
-            } => {
-                params = read_params(&texts)?;
-                continue;
-            }
-            Line::Params {
-                flow: Some(flow),
-                params: texts,
-            } => {
-                let controller = flows
-                    .get_mut(&flow)
-                    .ok_or(RecordError::UnknownFlow { line, flow })?;
-                controller.set_params(read_params(&texts)?);
-                continue;
-            }
-            Line::End { flow, .. } => {
-                flows.remove(&flow);
-                continue;
-            }
-        };
-        let replayed = Decided::from(&replayed);
-        if replayed != recorded {
-            let (recorded, replayed) = (Box::new(recorded), Box::new(replayed));
-            return Err(RecordError::Diverged {
-                line,
-                flow,
-                recorded,
-                replayed,
-            });
-        }
-        same += 1;
-    }
-    Ok(same)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::{Controller, FlowStart};
     use crate::estimate::tests::report;
-    use std::io::BufReader;
+    use crate::plan::Reason;
+    use crate::units::Bytes;
+    use std::io;
+    use std::path::PathBuf;
+    use std::sync::Arc;
 
     fn temporary(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("pk3c-record-{name}-{}", std::process::id()))
@@ -470,6 +226,8 @@ mod tests {
             flow: 1,
             at_s: 0.0,
             sock_id: 5,
+            local: ([10, 0, 0, 1], 4000).into(),
+            remote: ([10, 0, 0, 2], 80).into(),
             mss: 1000,
             init_cwnd: 10_000,
             seed: 7,
@@ -500,6 +258,7 @@ mod tests {
             recorder.write(&Line::Report {
                 flow: 1,
                 raw: raw.fields(),
+                stale: decision.reason == Reason::Stale,
                 decision: Decided::from(&decision),
             });
         }
@@ -528,61 +287,220 @@ mod tests {
         (path, 62)
     }
 
+    fn text(name: &str) -> (String, usize) {
+        let (path, decisions) = record(name, 1 << 20);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        (text, decisions)
+    }
+
+    fn changes(flag: &str, value: &str) -> Vec<(String, String)> {
+        vec![(flag.to_owned(), value.to_owned())]
+    }
+
+    /// Every decision, or the first error.
+    fn steps(text: &str, changes: &[(String, String)]) -> Result<Vec<Step>, RecordError> {
+        Replay::new(text.as_bytes(), changes)?.collect()
+    }
+
     #[test]
     fn a_record_replays_to_the_same_decisions() {
-        let (path, decisions) = record("replay", 1 << 20);
-        assert_eq!(
-            replay(BufReader::new(File::open(&path).unwrap())).unwrap(),
-            decisions
+        let (text, decisions) = text("replay");
+        let same = steps(&text, &[]).unwrap();
+        assert_eq!(same.len(), decisions);
+        assert!(
+            same.iter()
+                .all(|step| !step.differs() && step.changed.is_none())
         );
-        // And a record that was tampered with does not.
-        let text = std::fs::read_to_string(&path).unwrap();
+        let times: Vec<_> = same.iter().map(|step| step.at_s).collect();
+        assert!(times.is_sorted() && times[30] > 0.5, "{times:?}");
+        // A record that was tampered with does not.
         let at = text.rfind("\"cwnd\":").unwrap();
         let tampered = format!("{}\"cwnd\":1{}", &text[..at], &text[at + 7..]);
-        assert!(matches!(
-            replay(tampered.as_bytes()),
-            Err(RecordError::Diverged { .. })
-        ));
-        std::fs::remove_file(path).unwrap();
+        let differ = steps(&tampered, &[])
+            .unwrap()
+            .iter()
+            .filter(|step| step.differs())
+            .count();
+        assert_eq!(differ, 1);
+    }
+
+    #[test]
+    fn a_change_is_judged_at_every_decision_from_the_recorded_history() {
+        let (text, decisions) = text("change");
+        let all = steps(&text, &changes("startup-gain", "1.5")).unwrap();
+        assert_eq!(all.len(), decisions);
+        assert!(
+            all.iter().all(|step| !step.differs()),
+            "the record itself is as it was"
+        );
+        let grown: Vec<_> = all
+            .iter()
+            .filter(|step| step.recorded.reason == "grow")
+            .collect();
+        assert!(!grown.is_empty());
+        for step in grown {
+            let changed = step.changed.as_ref().unwrap();
+            let gain = f64::from(changed.rate) / step.rate_before.bytes_per_sec();
+            assert!(step.would_change() && (gain - 1.5).abs() < 0.01, "{step:?}");
+        }
+        let none = steps(&text, &changes("startup-gain", "2")).unwrap();
+        assert!(
+            none.iter()
+                .all(|step| step.changed.is_some() && !step.would_change())
+        );
+        let conflict = steps(&text, &changes("min-rate", "1gbit")).unwrap_err();
+        assert!(
+            matches!(conflict, RecordError::Change { line: 1, .. }),
+            "{conflict}"
+        );
+    }
+
+    #[test]
+    fn accepting_changes_decisions_and_nothing_else() {
+        let (text, _) = text("accept");
+        let other = text.replace("\"reason\":\"wait\"", "\"reason\":\"dawdle\"");
+        let changed = text.matches("\"reason\":\"wait\"").count();
+        assert!(changed > 5);
+        let mut written = Vec::new();
+        let count = accept(other.as_bytes(), &mut written, || true).unwrap();
+        assert_eq!(count, Some(changed));
+        assert_eq!(String::from_utf8(written).unwrap(), text);
+        let mut lines = 0;
+        let stopped = accept(other.as_bytes(), io::sink(), || {
+            lines += 1;
+            lines < 10
+        });
+        assert_eq!(stopped.unwrap(), None);
+    }
+
+    #[test]
+    fn a_plan_more_or_less_leaves_the_later_reports_current() {
+        // An algorithm whose plans had other numbers made this record.
+        let (text, _) = text("align");
+        let renumbered: Vec<_> = text
+            .lines()
+            .map(|text| match serde_json::from_str(text).unwrap() {
+                Line::Report {
+                    flow,
+                    mut raw,
+                    stale,
+                    decision,
+                } => {
+                    if raw[0] >= 32 {
+                        raw[0] += 32 * 5;
+                    }
+                    let line = Line::Report {
+                        flow,
+                        raw,
+                        stale,
+                        decision,
+                    };
+                    serde_json::to_string(&line).unwrap()
+                }
+                _ => text.to_owned(),
+            })
+            .collect();
+        let all = steps(&renumbered.join("\n"), &[]).unwrap();
+        assert!(all.iter().all(|step| !step.differs()));
     }
 
     #[test]
     fn the_limit_stops_the_record_and_leaves_whole_lines() {
         let (path, _) = record("limit", 8000);
-        let size = std::fs::metadata(&path).unwrap().len();
-        assert!(size <= 8000 && size > 4000, "{size}");
-        let text = std::fs::read(&path).unwrap();
-        assert!(lines(&text[..]).all(|line| line.is_ok()) && text.ends_with(b"\n"));
-        assert!(replay(&text[..]).unwrap() > 5);
+        let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(path).unwrap();
+        assert!(text.len() <= 8000 && text.len() > 4000, "{}", text.len());
+        assert!(text.ends_with('\n'));
+        assert!(steps(&text, &[]).unwrap().len() > 5);
+    }
+
+    /// What is wrong with a text.
+    fn refusal(text: &str) -> String {
+        steps(text, &[]).unwrap_err().to_string()
     }
 
     #[test]
-    fn other_files_are_refused_with_the_line() {
-        assert!(matches!(replay(&b"{}"[..]), Err(RecordError::NoHeader)));
-        let (path, _) = record("refuse", 1 << 20);
-        let text = std::fs::read_to_string(&path).unwrap();
+    fn bad_records_are_refused_with_line_fault_and_remedy() {
+        let (text, _) = text("refuse");
         let header = text.lines().next().unwrap();
-        let newer = text.replacen("\"version\":1", "\"version\":2", 1);
-        assert!(matches!(
-            replay(newer.as_bytes()),
-            Err(RecordError::NoHeader)
-        ));
-        let cut = format!("{header}\n{{\"line\":\"rep");
-        assert!(
-            replay(cut.as_bytes())
-                .unwrap_err()
-                .to_string()
-                .starts_with("line 2")
-        );
-        let orphan = format!(
-            "{header}\n{{\"line\":\"end\",\"flow\":3,\"at_s\":1}}\n{}",
-            text.lines().nth(2).unwrap()
-        );
-        assert!(matches!(
-            replay(orphan.as_bytes()),
-            Err(RecordError::UnknownFlow { line: 3, flow: 1 })
-        ));
-        std::fs::remove_file(path).unwrap();
+        let second = text.lines().nth(1).unwrap();
+        let third = text.lines().nth(2).unwrap();
+        let cut = &text[..text.len() - 20];
+        let last = text.lines().count();
+        let cases = [
+            (String::new(), vec!["the file is empty"]),
+            (
+                "{}".to_owned(),
+                vec!["line 1 is not the header", "run --record"],
+            ),
+            (
+                "\u{1f}\u{8b} no text".to_owned(),
+                vec!["line 1 is not the header"],
+            ),
+            ("x".repeat(1 << 20), vec!["line 1 is not the header"]),
+            (
+                text.replacen("\"version\":1", "\"version\":7", 1),
+                vec![
+                    "line 1",
+                    "version 7",
+                    "reads version 1",
+                    "use the pk3c-ccp that wrote it",
+                ],
+            ),
+            (
+                text.replacen("Report.sdur", "Report.other", 1),
+                vec!["line 1", "Report.other"],
+            ),
+            (
+                text.replacen("probe-step", "leap", 1),
+                vec!["line 1", "--leap"],
+            ),
+            (
+                text.replacen("\"hb-loss\":\"5%\"", "\"hb-loss\":\"99%\"", 1),
+                vec!["line 1", "0% to 50%"],
+            ),
+            (
+                cut.to_owned(),
+                vec!["is cut off", "sed -i", &format!("line {last}")],
+            ),
+            (
+                format!("{header}\n{second}\n{{\"line\":\"rep\n{third}\n"),
+                vec!["line 3", "restore it"],
+            ),
+            (
+                format!("{header}\n{third}\n"),
+                vec!["line 2", "flow 1", "not started"],
+            ),
+            (
+                format!("{header}\n{second}\n{second}\n"),
+                vec!["line 3", "flow 1", "runs already"],
+            ),
+            (
+                format!("{text}{text}"),
+                vec![&format!("line {}", last + 1), "second header"],
+            ),
+            (
+                format!("{header}\n{}\n", " x".repeat(1 << 20)),
+                vec!["line 2 has more than"],
+            ),
+        ]
+        .map(|(text, parts)| {
+            (
+                text,
+                parts.into_iter().map(str::to_owned).collect::<Vec<_>>(),
+            )
+        });
+        for (text, parts) in cases {
+            let said = refusal(&text);
+            for part in parts {
+                assert!(said.contains(&part), "{part} is not in: {said}");
+            }
+        }
+        // Not an error: a last line without its end, empty lines, members of later versions.
+        let odd = text
+            .replace("\"stale\"", "\"odd\":[1],\"stale\"")
+            .replace('\n', "\n\n");
+        assert!(steps(odd.trim_end(), &[]).is_ok());
     }
 }

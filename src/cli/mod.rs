@@ -5,6 +5,7 @@ mod demo;
 mod detach;
 mod doctor;
 mod params;
+mod replay;
 mod run;
 mod sim;
 
@@ -41,6 +42,9 @@ enum Verb {
     Demo(demo::DemoArgs),
     /// Simulate flows over a bottleneck, in virtual time: no root, the same result everywhere
     Sim(Box<sim::SimArgs>),
+    /// Take the decisions of a record again: do they come out the same, what would change, and why
+    /// were they taken?
+    Replay(replay::ReplayArgs),
     /// Say whether this machine can run the agent, and what to change
     Doctor(doctor::DoctorArgs),
     /// Remove what an agent that was killed left: the registration, its pins, the default
@@ -53,6 +57,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Verb::Demo(args) => demo::run(&args),
         Verb::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Replay(args) => replay::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Detach(args) => detach::run(&args).map(|()| ExitCode::SUCCESS),
     };

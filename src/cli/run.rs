@@ -32,8 +32,8 @@ pub(crate) struct RunArgs {
     /// on under the kernel's Cubic until then, and the next agent takes the same ones over
     #[arg(long)]
     keep: bool,
-    /// Write every report and decision to FILE, as JSON lines. Costs about a microsecond and
-    /// 600 bytes per report
+    /// Write every report and decision to FILE, as JSON lines, for `pk3c-ccp replay`. Costs about a
+    /// microsecond and 260 bytes per report
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Recording stops, with a warning, when FILE has this many MB
