@@ -2,17 +2,101 @@
 
 use crate::controller::{Controller, FlowStart};
 use crate::params::Params;
-use crate::plan::Command;
+use crate::plan::{Command, Decision, PhaseName, Reason};
 use crate::program::{self, RawReport};
-use crate::units::{Bytes, Micros};
+use crate::units::{Bytes, Micros, Rate};
 use ccp_vm::{InvalidProgram, Program, Updates};
 use pathsim::{Agent, CcpFlow, MSS};
 use portus::lang::{self, Reg};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Window of a new flow, segments. Source: RFC 6928, and Linux.
 const INIT_CWND_PKTS: u64 = 10;
 const NANOS_PER_MICRO: u64 = 1000;
+
+/// One decision of a simulated flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decided {
+    /// Time of the ACK that brought it about, since the run's start.
+    pub at: Micros,
+    /// The phase it leads to.
+    pub phase: PhaseName,
+    /// Why.
+    pub reason: Reason,
+    /// The rate around which the flow sends from now on.
+    pub rate: Rate,
+    /// The congestion window, bytes.
+    pub cwnd: Bytes,
+}
+
+/// The decisions of one flow, in order of time: those that told the datapath something, or changed rate or phase. Clones
+/// share one log, so one may be kept while the simulation owns the other. Memory is bounded: beyond its limit, further
+/// decisions are only counted.
+#[derive(Clone, Debug)]
+pub struct DecisionLog(Rc<RefCell<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    limit: usize,
+    decisions: Vec<Decided>,
+    beyond: u64,
+    answers: u64,
+}
+
+impl DecisionLog {
+    /// An empty log for at most `limit` decisions.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self(Rc::new(RefCell::new(Kept {
+            limit,
+            decisions: Vec::new(),
+            beyond: 0,
+            answers: 0,
+        })))
+    }
+
+    /// Takes what was kept, and the number of decisions beyond the limit.
+    #[must_use]
+    pub fn take(&self) -> (Vec<Decided>, u64) {
+        let mut kept = self.0.borrow_mut();
+        (
+            std::mem::take(&mut kept.decisions),
+            std::mem::take(&mut kept.beyond),
+        )
+    }
+
+    /// All decisions so far, also those that changed nothing: the first, and one for each report.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        self.0.borrow().answers
+    }
+
+    fn add(&self, at: Micros, decision: &Decision) {
+        let mut kept = self.0.borrow_mut();
+        kept.answers += 1;
+        let silent = decision.command.is_none()
+            && kept
+                .decisions
+                .last()
+                .is_some_and(|last| (last.phase, last.rate) == (decision.phase, decision.rate));
+        if silent {
+            return;
+        }
+        if kept.decisions.len() == kept.limit {
+            kept.beyond += 1;
+            return;
+        }
+        kept.decisions.push(Decided {
+            at,
+            phase: decision.phase,
+            reason: decision.reason,
+            rate: decision.rate,
+            cwnd: decision.cwnd,
+        });
+    }
+}
 
 /// The program cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -71,15 +155,32 @@ impl Simulator {
         start: Micros,
         latency: Micros,
     ) -> CcpFlow<Pk3cAgent> {
+        self.logged_flow(params, seed, start, latency, None)
+    }
+
+    /// The same, with its decisions written to `log`.
+    #[must_use]
+    pub fn logged_flow(
+        &self,
+        params: Arc<Params>,
+        seed: u64,
+        start: Micros,
+        latency: Micros,
+        log: Option<DecisionLog>,
+    ) -> CcpFlow<Pk3cAgent> {
         let fresh = FlowStart {
             mss: Bytes::new(MSS),
             init_cwnd: Bytes::new(INIT_CWND_PKTS * MSS),
             resume: None,
         };
         let (controller, first) = Controller::new(params, seed, fresh);
+        if let Some(log) = &log {
+            log.add(start, &first);
+        }
         let agent = Pk3cAgent {
             controller,
             entries: self.entries.clone(),
+            log,
         };
         let updates = first.command.map(|command| agent.updates(command));
         CcpFlow::new(
@@ -97,6 +198,7 @@ impl Simulator {
 pub struct Pk3cAgent {
     controller: Controller,
     entries: Arc<[(String, usize)]>,
+    log: Option<DecisionLog>,
 }
 
 impl Pk3cAgent {
@@ -117,8 +219,11 @@ impl Agent for Pk3cAgent {
     fn on_report(&mut self, fields: &[u64]) -> Option<Updates> {
         // The program defines all sixteen.
         let raw = RawReport::from_fields(fields.try_into().ok()?);
-        let command = self.controller.on_report(&raw).command?;
-        Some(self.updates(command))
+        let decision = self.controller.on_report(&raw);
+        if let Some(log) = &self.log {
+            log.add(self.controller.estimator().now(), &decision);
+        }
+        Some(self.updates(decision.command?))
     }
 }
 

@@ -12,9 +12,14 @@ use pathsim::{
 use pk3c_ccp::params::Params;
 use pk3c_ccp::simulate::Simulator;
 use pk3c_ccp::units::Micros;
-use std::process::{Command, Output};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
+/// User and group id of `nobody` on every Linux system.
+const NOBODY: u32 = 65534;
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 fn scenario(path: PathSpec, flows: u64) -> Scenario {
@@ -251,20 +256,198 @@ fn an_algorithm_flag_changes_what_the_flows_do() {
     assert!((8.0..=10.0).contains(&goodput), "{goodput}");
 }
 
-#[test]
-fn a_bad_scenario_file_is_named_with_line_and_remedy() {
-    let file = std::env::temp_dir().join(format!("pk3c-scenario-{}.toml", std::process::id()));
-    std::fs::write(
-        &file,
-        "[path]\nrate = \"50\"\nrtt = \"40ms\"\n[[flows]]\nscheme = \"pk3c\"\n",
-    )
-    .unwrap();
-    let name = file.to_str().unwrap();
-    let refused = sim(&["--scenario", name]);
-    std::fs::remove_file(&file).unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success());
-    for part in [name, "line 2", "rate = ", "50mbit"] {
+/// A file with this text, which is gone at the end.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str, text: &str) -> Self {
+        let file = std::env::temp_dir().join(format!("pk3c-{}-{name}", std::process::id()));
+        std::fs::write(&file, text).unwrap();
+        Self(file)
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[track_caller]
+fn refused(args: &[&str], parts: &[&str]) {
+    let out = sim(args);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(!out.status.success() && out.stdout.is_empty());
+    for part in parts {
         assert!(said.contains(part), "{part} is not in: {said}");
     }
+}
+
+#[test]
+fn a_bad_scenario_file_is_named_with_line_key_and_remedy() {
+    let text = "[path]\nrate = \"50\"\nrtt = \"40ms\"\n[[flows]]\nscheme = \"pk3c\"\n";
+    let file = Temporary::new("bad.toml", text);
+    let place = format!("{}:2: key `rate` of [path]", file.name());
+    refused(&["--scenario", file.name()], &[&place, "50mbit"]);
+    refused(&["table", file.name()], &[&place, "50mbit"]);
+    refused(
+        &["--scenario", "/no/such/file.toml"],
+        &["/no/such/file.toml", "No such file"],
+    );
+}
+
+#[test]
+fn a_bad_flag_is_named_with_its_remedy() {
+    for (flag, value, remedy) in [
+        ("--rate", "50", "50mbit"),
+        ("--rtt", "40", "500us"),
+        ("--queue", "many", "0.5bdp"),
+        ("--loss", "100%", "less than 100%"),
+        ("--flows", "bbr", "cubic"),
+        ("--flows", "pk3c*0", "1 to 100000"),
+        ("--duration", "0s", "1ms"),
+        ("--seeds", "0", "1..=1000"),
+        ("--hb-loss", "maybe", "percentage"),
+    ] {
+        refused(&[flag, value], &[flag, value, remedy]);
+    }
+}
+
+#[test]
+fn a_table_does_not_depend_on_the_number_of_threads() {
+    let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/comparison.toml");
+    let table = |jobs| {
+        let args = [
+            "table",
+            scenarios,
+            "--only",
+            "slow1,far3",
+            "--seeds",
+            "2",
+            "--cc",
+            "cubic,pk3c",
+            "--jobs",
+            jobs,
+            "--json",
+        ];
+        let out = sim(&args);
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        out.stdout
+    };
+    let one = table("1");
+    assert_eq!(one, table("2"));
+    let json: serde_json::Value = serde_json::from_slice(&one).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (
+                row["scenario"].as_str().unwrap(),
+                row["scheme"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("far3", "cubic"),
+            ("far3", "pk3c"),
+            ("slow1", "cubic"),
+            ("slow1", "pk3c")
+        ]
+    );
+    assert!(rows.iter().all(|row| row["use"].as_f64().unwrap() > 0.5));
+}
+
+/// Flow 2 starts late: its decisions are on the run's clock, not on its own.
+#[test]
+fn decisions_and_plots_tell_what_the_agents_did() {
+    let plot = Temporary::new("plot.html", "");
+    let text = "duration = \"6s\"\n[path]\nrate = \"20mbit\"\nrtt = \"40ms\"\n[[flows]]\nscheme = \"cubic\"\n[[flows]]\nstart = \"3s\"\n";
+    let file = Temporary::new("two.toml", text);
+    let out = sim(&[
+        "--scenario",
+        file.name(),
+        "--json",
+        "--decisions",
+        "--plot",
+        plot.name(),
+    ]);
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let decisions = json["runs"][0]["decisions"].as_array().unwrap();
+    assert_eq!(
+        (decisions.len(), decisions[0]["flow"].as_u64()),
+        (1, Some(2))
+    );
+    let events = decisions[0]["events"].as_array().unwrap();
+    let times: Vec<_> = events
+        .iter()
+        .map(|event| event["at_s"].as_f64().unwrap())
+        .collect();
+    assert!(
+        times.is_sorted() && times[0] == 3.0 && times[times.len() - 1] <= 6.0,
+        "{times:?}"
+    );
+    assert_eq!(
+        (events[0]["phase"].as_str(), events[0]["reason"].as_str()),
+        (Some("startup"), Some("start"))
+    );
+    let page = std::fs::read_to_string(&plot.0).unwrap();
+    assert!(page.contains("<svg") && page.contains("class=\"startup\"") && page.contains("2 pk3c"));
+    assert!(
+        !page.contains("href") && !page.contains("src="),
+        "the page is not self-contained"
+    );
+}
+
+/// Whom root's tools are denied gets the comparison from the simulator, and is told so.
+#[test]
+fn the_demo_of_a_user_without_privileges_is_simulated() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pk3c-ccp"));
+    command.args(["demo", "--json"]).stdin(Stdio::null());
+    if nix::unistd::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    }
+    let out = match command.output() {
+        Ok(out) => out,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            println!(
+                "SKIPPED the_demo_of_a_user_without_privileges_is_simulated: nobody may not execute the program where it was built"
+            );
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success(), "{said}");
+    assert!(
+        said.contains("SIMULATED") && said.contains("root"),
+        "{said}"
+    );
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["backend"], "sim");
+    assert!(!json["why"].as_array().unwrap().is_empty());
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 18);
+    let share = |path: &str, scheme: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row["path"] == path && row["scheme"] == scheme && row["flows"] == 1);
+        row.unwrap()["share"].as_f64().unwrap()
+    };
+    assert!(share("loss1", "pk3c") > 5.0 * share("loss1", "cubic"));
+    assert!(share("clean", "pk3c") > 0.9 && share("clean", "cubic") > 0.9);
 }

@@ -1,14 +1,19 @@
-//! `pk3c-ccp demo`: the first comparison, on this machine or in a guest under virtual time.
+//! `pk3c-ccp demo`: the first comparison, on this machine, in a guest under virtual time, or in the simulator.
 
-use super::NAME;
+mod simulated;
+
+use super::{NAME, doctor};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pathlab::Interrupt;
 use pathlab::demo::{DemoOptions, run_demo};
 use pathlab::guest;
+use pathlab::requirements::{self, Missing};
 use pathlab::row::Row;
 use pathlab::scenario::Scheme;
 use pathlab::table;
+use serde::Serialize;
+use std::fmt::Display;
 use std::process::ExitCode;
 
 /// Options of `pk3c-ccp demo`.
@@ -17,10 +22,11 @@ pub(crate) struct DemoArgs {
     /// Print one JSON object, and nothing else, on standard output
     #[arg(long)]
     json: bool,
-    /// What carries the runs: this kernel and an emulated path in real time, or a QEMU guest with
-    /// a Debian kernel in virtual time (slower, and repeatable whatever else this machine does)
-    #[arg(long, value_enum, default_value = "host")]
-    backend: BackendArg,
+    /// What carries the runs: this kernel and an emulated path in real time; a QEMU guest with a
+    /// Debian kernel in virtual time (slower, and repeatable whatever else this machine does); or
+    /// the simulator (no root, seconds) [default: host where that works, else sim]
+    #[arg(long, value_enum)]
+    backend: Option<BackendArg>,
     /// The guest's kernel
     #[arg(long, value_name = "VERSION", default_value = "6.12")]
     kernel: guest::KernelVersion,
@@ -43,12 +49,38 @@ enum BackendArg {
     Host,
     /// A QEMU guest
     Guest,
+    /// The simulator
+    Sim,
+}
+
+/// A report that says what carried its runs.
+#[derive(Serialize)]
+struct Carried<'a, R> {
+    backend: &'static str,
+    #[serde(flatten)]
+    report: &'a R,
+}
+
+/// Prints the report on standard output.
+fn print<R: Serialize + Display>(args: &DemoArgs, backend: &'static str, report: &R) -> Result<()> {
+    if args.json {
+        let carried = Carried { backend, report };
+        println!("{}", serde_json::to_string(&carried)?);
+    } else {
+        println!("{report}");
+    }
+    Ok(())
 }
 
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let rows = match args.backend {
-        BackendArg::Host => on_host(args)?,
-        BackendArg::Guest => in_guest(args)?,
+        Some(BackendArg::Host) => on_host(args)?,
+        Some(BackendArg::Guest) => in_guest(args)?,
+        Some(BackendArg::Sim) => in_simulator(args, vec!["--backend sim".to_owned()])?,
+        None => match obstacles(args)? {
+            none if none.is_empty() => on_host(args)?,
+            obstacles => in_simulator(args, obstacles)?,
+        },
     };
     let void = rows.iter().filter(|row| row.is_void()).count();
     if void > 0 {
@@ -89,11 +121,27 @@ fn on_host(args: &DemoArgs) -> Result<Vec<Row>> {
     let interrupt = Interrupt::on_signals().context("cannot handle signals")?;
     let options = DemoOptions::new(schemes(this_program()?, args));
     let report = run_demo(&options, &interrupt, &mut |line| eprintln!("{line}"))?;
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
-    } else {
-        println!("{report}");
+    print(args, "host", &report)?;
+    Ok(report.rows)
+}
+
+/// What keeps the comparison from running on this machine.
+fn obstacles(args: &DemoArgs) -> Result<Vec<String>> {
+    let mut obstacles = doctor::obstacles();
+    // Modules that this loads are unloaded here, and loaded again for the runs.
+    if let Err(Missing(missing)) = requirements::check(&schemes(this_program()?, args)) {
+        obstacles.extend(missing);
     }
+    Ok(obstacles)
+}
+
+fn in_simulator(args: &DemoArgs, why: Vec<String>) -> Result<Vec<Row>> {
+    eprintln!(
+        "SIMULATED: what follows comes from pk3c-ccp's simulator, not from a kernel's TCP, because of"
+    );
+    why.iter().for_each(|reason| eprintln!("  - {reason}"));
+    let report = simulated::compare(&args.agent_args, why)?;
+    print(args, "sim", &report)?;
     Ok(report.rows)
 }
 
@@ -110,10 +158,6 @@ fn in_guest(args: &DemoArgs) -> Result<Vec<Row>> {
         let row = table::row(&progress.outcome.row);
         eprint!("[{:>2}/{}] {row}", progress.done, progress.total);
     })?;
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
-    } else {
-        println!("{report}");
-    }
+    print(args, "guest", &report)?;
     Ok(report.rows)
 }

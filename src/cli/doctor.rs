@@ -130,6 +130,16 @@ impl Report {
         Self { usable, checks }
     }
 
+    /// What failed, with its remedy.
+    fn failures(&self) -> impl Iterator<Item = String> {
+        let failed = |answer: &&Answer| answer.finding.status == Status::Failed;
+        self.checks.iter().filter(failed).map(|answer| {
+            let remedy = answer.finding.remedy.as_ref();
+            let remedy = remedy.map_or(String::new(), |remedy| format!("; {remedy}"));
+            format!("{}: {}{remedy}", answer.name, answer.finding.found)
+        })
+    }
+
     fn count(&self, status: Status) -> usize {
         self.checks
             .iter()
@@ -170,6 +180,11 @@ impl fmt::Display for Report {
 ///
 /// # Errors
 /// Only if the report cannot be written.
+/// Why the agent cannot run here, a sentence each; empty if it can.
+pub(super) fn obstacles() -> Vec<String> {
+    Report::of(checks::ALL).failures().collect()
+}
+
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let report = Report::of(checks::ALL);
     if args.json {

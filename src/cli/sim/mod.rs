@@ -1,73 +1,135 @@
 //! `pk3c-ccp sim`: flows over a bottleneck, in virtual time.
 
+mod decisions;
+mod file;
 mod plot;
-mod scenario;
+mod reader;
+pub(super) mod runs;
+pub(super) mod scenario;
 mod summary;
+mod table;
+pub(super) mod values;
 
 use super::params::ParamArgs;
-use anyhow::{Context, Result};
-use pathsim::{Controller, Cubic, FixedRate, Reno, Results, SECOND, Simulation};
-use pk3c_ccp::simulate::Simulator;
-use pk3c_ccp::units::{Micros, Rate, Ratio};
-use scenario::{Plan, Scheme};
+use anyhow::{Context, Result, bail};
+use runs::{Job, Keep};
+use scenario::{PathParts, Plan};
+use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Arc;
 use summary::Summary;
+use values::{Flows, Queue, Scheme};
+
+/// Decisions that are kept of each flow for `--decisions` and `--plot`.
+const DECISIONS: usize = 20_000;
 
 /// Options of `pk3c-ccp sim`.
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(crate) struct SimArgs {
-    /// Read path and flows from a TOML file instead of flags
-    #[arg(long, value_name = "FILE", conflicts_with_all = PATH_FLAGS)]
+    #[command(subcommand)]
+    verb: Option<SimVerb>,
+    #[command(flatten)]
+    one: OneArgs,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum SimVerb {
+    /// Compare schemes over many scenarios and seeds: one row per scenario, as Markdown or JSON
+    Table(table::TableArgs),
+}
+
+/// Options of one scenario.
+#[derive(clap::Args, Clone, Debug)]
+struct OneArgs {
+    /// Read path and flows from a TOML file instead of flags (every key: docs/scenarios.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = PATH_FLAGS, help_heading = "Path and flows")]
     scenario: Option<PathBuf>,
+    /// Which scenario of a file that holds several
+    #[arg(
+        long,
+        value_name = "ID",
+        requires = "scenario",
+        help_heading = "Path and flows"
+    )]
+    only: Option<String>,
     /// Rate of the bottleneck, counted on IP packets
-    #[arg(long, value_name = "RATE", default_value = "50mbit")]
-    rate: Rate,
+    #[arg(long, value_name = "RATE", default_value = "50mbit", value_parser = values::rate, help_heading = "Path and flows")]
+    rate: u64,
     /// Use the capacity of a mahimahi trace instead of a constant rate
-    #[arg(long, value_name = "FILE", conflicts_with = "rate")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "rate",
+        help_heading = "Path and flows"
+    )]
     trace: Option<PathBuf>,
     /// Two-way propagation delay
-    #[arg(long, value_name = "TIME", default_value = "40ms")]
-    rtt: Micros,
-    /// Drop-tail queue: packets, bytes as in 64kB, or bandwidth-delay products as in 0.5bdp
-    #[arg(long, value_name = "SIZE", default_value = "1bdp")]
-    queue: scenario::Queue,
+    #[arg(long, value_name = "TIME", default_value = "40ms", value_parser = values::time, help_heading = "Path and flows")]
+    rtt: u64,
+    /// Queue: packets, bytes as in 64kB, or bandwidth-delay products as in 0.5bdp
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1bdp",
+        help_heading = "Path and flows"
+    )]
+    queue: Queue,
     /// Random loss behind the bottleneck
-    #[arg(long, value_name = "RATIO", default_value = "0%")]
-    loss: Ratio,
+    #[arg(long, value_name = "RATIO", default_value = "0%", value_parser = values::loss, help_heading = "Path and flows")]
+    loss: f64,
     /// Lose packets in bursts of this mean length (Gilbert-Elliott)
-    #[arg(long, value_name = "PACKETS")]
+    #[arg(long, value_name = "PACKETS", value_parser = values::burst, help_heading = "Path and flows")]
     loss_burst: Option<f64>,
     /// Random extra delay of each packet, from 0 to this
-    #[arg(long, value_name = "TIME", default_value = "0ms")]
-    jitter: Micros,
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = values::time, help_heading = "Path and flows")]
+    jitter: u64,
     /// Jitter may reorder packets
-    #[arg(long)]
+    #[arg(long, help_heading = "Path and flows")]
     reorder: bool,
-    /// Schemes and how many flows of each: pk3c, cubic, reno, or udp:RATE; they start 100 ms apart
-    #[arg(long, value_name = "LIST", default_value = "pk3c,cubic")]
-    flows: scenario::Flows,
+    /// Schemes and how many flows of each: pk3c, vivace, upstream, cubic, reno, or udp:RATE; they
+    /// start 100 ms apart
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "pk3c,cubic",
+        help_heading = "Path and flows"
+    )]
+    flows: Flows,
     /// Time from a packet's ACK to the agent's answer
-    #[arg(long, value_name = "TIME", default_value = "100us")]
-    agent_latency: Micros,
-    /// Length of the run [default: 30s]
-    #[arg(long, value_name = "TIME")]
-    duration: Option<Micros>,
-    /// Seed of all chance [default: 1]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::time, help_heading = "Path and flows")]
+    agent_latency: u64,
+    /// Scheme of a file's flows that name none: those under test
+    #[arg(
+        long,
+        value_name = "SCHEME",
+        default_value = "pk3c",
+        requires = "scenario",
+        help_heading = "Path and flows"
+    )]
+    cc: Scheme,
+    /// Length of the run [default: the file's, or 30s]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    duration: Option<u64>,
+    /// Seed of all chance [default: the file's, or 1]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     /// Runs, with seeds from the first one on; the table shows means
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
+    /// Runs at the same time [default: one per core]
+    #[arg(long, value_name = "COUNT")]
+    jobs: Option<NonZero<usize>>,
     /// Print one JSON object, and nothing else, on standard output
     #[arg(long)]
     json: bool,
     /// With --json: goodput, RTT and queue of every run in bins of 100 ms, too
     #[arg(long, requires = "json")]
     series: bool,
-    /// Draw goodput, RTT and queue of the first run over time
-    #[arg(long, value_name = "FILE.svg")]
+    /// With --json: what the agent decided, when and why, too
+    #[arg(long, requires = "json")]
+    decisions: bool,
+    /// Draw rate, RTT, queue and decisions of the first run over time; .html adds the table
+    #[arg(long, value_name = "FILE.svg|FILE.html")]
     plot: Option<PathBuf>,
     #[command(flatten)]
     params: ParamArgs,
@@ -90,50 +152,90 @@ const EXAMPLES: &str = "\
 Examples:
   pk3c-ccp sim --loss 1% --flows pk3c*2,cubic --duration 30s --seed 7
   pk3c-ccp sim --rate 100mbit --rtt 20ms --queue 10 --flows pk3c*10 --seeds 5
-  pk3c-ccp sim --scenario FILE.toml --json
-A scenario file:
+  pk3c-ccp sim --flows pk3c --duration 10s --plot run.html
+  pk3c-ccp sim --scenario scenarios/comparison.toml --only loss1 --cc cubic
+  pk3c-ccp sim table scenarios/comparison.toml --cc cubic,pk3c --seeds 5
+A scenario file, of which docs/scenarios.md tells every key:
   duration = \"30s\"
-  seed = 7
-  agent-latency = \"100us\"
   [path]
-  rate = \"50mbit\"                 # or: steps = [{ at = \"0s\", rate = \"50mbit\" }, { at = \"10s\", rate = \"20mbit\" }]
-  rtt = \"40ms\"                    # or: trace = \"FILE\" (mahimahi)
+  rate = \"50mbit\"
+  rtt = \"40ms\"
   queue = \"1bdp\"
-  loss = \"1%\"                     # also loss-burst = 5.0, jitter = \"3ms\", reorder = true
+  loss = \"1%\"
+  [[flows]]                       # without a scheme: what --cc says
+  count = 2
   [[flows]]
-  scheme = \"pk3c\"                 # cubic, reno, udp:5mbit
-  count = 2                       # also start, stop, extra-rtt, size = \"1MB\", app-rate = \"5mbit\",
-  start = \"1s\"                    # ack-every = 2, ack-delay = \"40ms\", ack-aggregation = \"5ms\"";
+  scheme = \"cubic\"
+  start = \"10s\"
+share is the goodput over what the path can carry: rate x 1448/1500 x (1 - loss).";
 
 pub(crate) fn run(args: &SimArgs) -> Result<()> {
+    match &args.verb {
+        Some(SimVerb::Table(args)) => table::run(args),
+        None => run_one(&args.one),
+    }
+}
+
+fn run_one(args: &OneArgs) -> Result<()> {
     let mut plan = match &args.scenario {
-        Some(file) => scenario::read(file)?,
-        None => from_flags(args)?,
+        Some(file) => pick(scenario::read(file)?, args)?,
+        None => of_flags(args)?,
     };
-    if let Some(duration) = args.duration {
-        plan.scenario.duration_ns = scenario::nanos(duration);
-    }
-    plan.scenario.seed = args.seed.unwrap_or(plan.scenario.seed);
-    plan.scenario.series = args.series || args.plot.is_some();
-    let simulator = Simulator::new()?;
-    let mut runs = Vec::new();
-    for number in 0..args.seeds {
-        let mut plan = plan.clone();
-        plan.scenario.seed = plan.scenario.seed.wrapping_add(number);
-        let title = format!("run {} of {}", number + 1, args.seeds);
-        runs.push(simulate(&simulator, &plan, args, &title)?);
-    }
-    if let (Some(file), Some(first)) = (&args.plot, runs.first()) {
-        std::fs::write(file, plot::svg(first))
+    plan.scenario.duration_ns = args.duration.unwrap_or(plan.scenario.duration_ns);
+    let first = args.seed.unwrap_or(plan.scenario.seed);
+    let seeds = (0..args.seeds).map(|number| first.wrapping_add(number));
+    let jobs: Vec<_> = seeds
+        .map(|seed| Job {
+            plan: &plan,
+            scheme: args.cc,
+            seed,
+        })
+        .collect();
+    let keep = Keep {
+        series: args.series || args.plot.is_some(),
+        decisions: if args.decisions || args.plot.is_some() {
+            DECISIONS
+        } else {
+            0
+        },
+    };
+    let drawn = first;
+    let outcomes = runs::carry_out(
+        &jobs,
+        &args.params.0,
+        keep,
+        args.jobs,
+        |job, mut outcome| {
+            let plot =
+                (args.plot.is_some() && job.seed == drawn).then(|| plot::svg(&outcome, &plan));
+            if !args.series {
+                outcome.results.link_series.clear();
+                outcome
+                    .results
+                    .flows
+                    .iter_mut()
+                    .for_each(|flow| flow.series.clear());
+            }
+            if !args.decisions {
+                outcome.decisions.clear();
+            }
+            (outcome, plot)
+        },
+    )?;
+    let (outcomes, plots): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
+    let summary = Summary::of(outcomes);
+    if let (Some(file), Some(Some(svg))) = (&args.plot, plots.into_iter().next()) {
+        let html = file
+            .extension()
+            .is_some_and(|extension| extension == "html");
+        let page = if html {
+            plot::page(&svg, &plan, &summary)
+        } else {
+            svg
+        };
+        std::fs::write(file, page)
             .with_context(|| format!("cannot write the plot to {}", file.display()))?;
     }
-    if !args.series {
-        for run in &mut runs {
-            run.link_series.clear();
-            run.flows.iter_mut().for_each(|flow| flow.series.clear());
-        }
-    }
-    let summary = Summary::of(runs);
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {
@@ -142,52 +244,42 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
     Ok(())
 }
 
-fn from_flags(args: &SimArgs) -> Result<Plan> {
-    scenario::plan(scenario::Parts {
-        rate: args.rate,
-        trace: args.trace.as_deref(),
-        rtt: args.rtt,
+/// The scenario of a file that is meant.
+fn pick(mut plans: Vec<Plan>, args: &OneArgs) -> Result<Plan> {
+    let ids: Vec<_> = plans.iter().map(|plan| plan.id.clone()).collect();
+    let index = match &args.only {
+        Some(only) => ids.iter().position(|id| id == only),
+        None => (ids.len() == 1).then_some(0),
+    };
+    match (index, &args.only) {
+        (Some(index), _) => Ok(plans.swap_remove(index)),
+        (None, Some(only)) => bail!(
+            "the file has no scenario `{only}`; it has {}",
+            ids.join(", ")
+        ),
+        (None, None) => bail!(
+            "the file has several scenarios: choose one with --only: {}",
+            ids.join(", ")
+        ),
+    }
+}
+
+fn of_flags(args: &OneArgs) -> Result<Plan> {
+    let path = PathParts {
+        rate: match &args.trace {
+            Some(file) => scenario::trace(file)?,
+            None => pathsim::RateSchedule::Constant(args.rate),
+        },
+        rtt_ns: args.rtt,
         queue: args.queue,
         loss: args.loss,
         loss_burst: args.loss_burst,
-        jitter: args.jitter,
+        jitter_ns: args.jitter,
         reorder: args.reorder,
-        flows: &args.flows,
-        agent_latency: args.agent_latency,
-    })
-}
-
-/// One run, with a line of progress on a terminal or every ten seconds of virtual time.
-fn simulate(simulator: &Simulator, plan: &Plan, args: &SimArgs, title: &str) -> Result<Results> {
-    let params = Arc::new(args.params.0.clone());
-    let seed = plan.scenario.seed;
-    let flows = plan.schemes.iter().zip(&plan.scenario.flows).zip(1u64..);
-    let controllers = flows.map(|((scheme, spec), number)| -> Box<dyn Controller> {
-        match scheme {
-            Scheme::Pk3c => {
-                let start = Micros::new(spec.start_ns / 1000);
-                let seed = seed.wrapping_mul(1_000_003).wrapping_add(number);
-                Box::new(simulator.flow(params.clone(), seed, start, plan.agent_latency))
-            }
-            Scheme::Cubic => Box::new(Cubic::default()),
-            Scheme::Reno => Box::new(Reno::default()),
-            Scheme::Udp(rate) => Box::new(FixedRate {
-                rate: u64::from(rate.to_wire()),
-            }),
-        }
-    });
-    let controllers = controllers.collect();
-    let simulation = Simulation::new(plan.scenario.clone(), controllers).with_context(|| {
-        match &args.scenario {
-            Some(file) => format!("scenario {} cannot be simulated", file.display()),
-            None => "this cannot be simulated".to_owned(),
-        }
-    })?;
-    let total = plan.scenario.duration_ns.div_ceil(SECOND);
-    let results = simulation.run_with_progress(|second| {
-        if second % 10 == 0 {
-            eprintln!("{title}: {second} of {total} s");
-        }
-    });
-    Ok(results)
+    };
+    Ok(scenario::of_flags(
+        path.path(),
+        &args.flows,
+        args.agent_latency,
+    ))
 }

@@ -1,5 +1,7 @@
 //! The results of one or more runs, as a table and as JSON.
 
+use super::decisions::FlowDecisions;
+use super::runs::Outcome;
 use pathsim::{FlowResult, Results};
 use serde::Serialize;
 use std::fmt;
@@ -16,7 +18,16 @@ pub(super) struct Summary {
     jain: f64,
     queue_peak_packets: f64,
     flows: Vec<Flow>,
-    runs: Vec<Results>,
+    runs: Vec<Run>,
+}
+
+/// One run, with its seed.
+#[derive(Debug, Serialize)]
+struct Run {
+    #[serde(flatten)]
+    results: Results,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    decisions: Vec<FlowDecisions>,
 }
 
 #[derive(Debug, Serialize)]
@@ -26,6 +37,7 @@ struct Flow {
     share: f64,
     share_min: f64,
     share_max: f64,
+    rtt_mean_ms: Option<f64>,
     rtt_p50_ms: Option<f64>,
     rtt_p95_ms: Option<f64>,
     loss: f64,
@@ -43,14 +55,22 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 }
 
 impl Summary {
-    pub(super) fn of(runs: Vec<Results>) -> Self {
+    pub(super) fn of(outcomes: Vec<Outcome>) -> Self {
+        let runs: Vec<_> = outcomes
+            .into_iter()
+            .map(|outcome| Run {
+                decisions: FlowDecisions::of_run(&outcome.decisions),
+                results: outcome.results,
+            })
+            .collect();
+        let results = || runs.iter().map(|run| &run.results);
         let over = |value: &dyn Fn(&Results) -> f64| {
-            mean(runs.iter().map(|run| Some(value(run)))).unwrap_or(0.0)
+            mean(results().map(|run| Some(value(run)))).unwrap_or(0.0)
         };
-        let optional = |value: &dyn Fn(&Results) -> Option<f64>| mean(runs.iter().map(value));
-        let flows = runs.first().map_or(0, |run| run.flows.len());
+        let optional = |value: &dyn Fn(&Results) -> Option<f64>| mean(results().map(value));
+        let flows = results().next().map_or(0, |run| run.flows.len());
         let flows =
-            (0..flows).map(|index| Flow::of(runs.iter().map(|run| &run.flows[index]).collect()));
+            (0..flows).map(|index| Flow::of(results().map(|run| &run.flows[index]).collect()));
         Self {
             goodput_mbps: over(&|run| run.goodput_mbps),
             share: over(&|run| run.share),
@@ -82,6 +102,7 @@ impl Flow {
             share: over(&|run| run.share),
             share_min: shares().fold(f64::INFINITY, f64::min),
             share_max: shares().fold(0.0, f64::max),
+            rtt_mean_ms: optional(&|run| run.rtt_mean_ms),
             rtt_p50_ms: optional(&|run| run.rtt_p50_ms),
             rtt_p95_ms: optional(&|run| run.rtt_p95_ms),
             loss: over(&|run| run.loss),

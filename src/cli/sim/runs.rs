@@ -1,0 +1,220 @@
+//! Runs of scenarios, on as many cores as wanted. A run depends on its scenario, scheme, seed and parameters alone; the
+//! clock on the wall only tells how long it will take.
+
+use super::scenario::Plan;
+use super::values::Scheme;
+use anyhow::{Context, Result};
+use pathsim::{Controller, Cubic, FixedRate, Reno, Results, SECOND, Simulation, WIRE};
+use pk3c_ccp::params::Params;
+use pk3c_ccp::simulate::{Decided, DecisionLog, Simulator};
+use pk3c_ccp::units::Micros;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time between two lines of progress.
+const EVERY: Duration = Duration::from_secs(2);
+/// What a run costs besides its packets, in packets per flow and second.
+const IDLE_COST: f64 = 100.0;
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cli) struct Job<'a> {
+    pub(in crate::cli) plan: &'a Plan,
+    /// What the flows under test get.
+    pub(in crate::cli) scheme: Scheme,
+    pub(in crate::cli) seed: u64,
+}
+
+impl Job<'_> {
+    /// Packets that the path can carry: what the time of a run goes with.
+    fn cost(&self) -> f64 {
+        let scenario = &self.plan.scenario;
+        let packets = scenario.path.rate.capacity_bytes(0, scenario.duration_ns) / WIRE as f64;
+        packets
+            + IDLE_COST
+                * scenario.flows.len() as f64
+                * (scenario.duration_ns as f64 / SECOND as f64)
+    }
+}
+
+/// What to keep of a run besides its results.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::cli) struct Keep {
+    /// Series over time.
+    pub(in crate::cli) series: bool,
+    /// Decisions of each flow, at most.
+    pub(in crate::cli) decisions: usize,
+}
+
+/// Decisions of one flow, and how many more there were.
+pub(super) type Decisions = (Vec<Decided>, u64);
+
+/// What a run gave.
+pub(in crate::cli) struct Outcome {
+    pub(in crate::cli) results: Results,
+    /// One entry for each flow, empty for those without an agent; no entry at all if not asked for.
+    pub(super) decisions: Vec<Decisions>,
+}
+
+/// Carries out all runs and hands each outcome to `reduce`, so that no more is kept than wanted. Results come in the
+/// order of the jobs, whatever the number of threads.
+///
+/// # Errors
+/// The first scenario that cannot be simulated.
+pub(in crate::cli) fn carry_out<T: Send>(
+    jobs: &[Job<'_>],
+    params: &Params,
+    keep: Keep,
+    threads: Option<NonZero<usize>>,
+    reduce: impl Fn(&Job<'_>, Outcome) -> T + Sync,
+) -> Result<Vec<T>> {
+    let simulator = Simulator::new()?;
+    let progress = Progress::new(jobs);
+    // The longest first, so that none is left for the end alone.
+    let mut order: Vec<_> = jobs.iter().enumerate().collect();
+    order.sort_by(|a, b| b.1.cost().total_cmp(&a.1.cost()));
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let outcomes = Mutex::new(Vec::new());
+    let work = || {
+        while !failed.load(Ordering::Relaxed)
+            && let Some((index, job)) = order.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let outcome =
+                one(&simulator, job, params, keep, &progress).map(|outcome| reduce(job, outcome));
+            failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+            outcomes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((*index, outcome));
+        }
+    };
+    let threads = threads.map_or_else(std::thread::available_parallelism, Ok);
+    let threads = threads.map_or(1, NonZero::get).min(jobs.len());
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    let mut outcomes = outcomes
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    outcomes.sort_by_key(|(index, _)| *index);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+fn one(
+    simulator: &Simulator,
+    job: &Job<'_>,
+    params: &Params,
+    keep: Keep,
+    progress: &Progress,
+) -> Result<Outcome> {
+    let (mut scenario, schemes) = job.plan.under_test(job.scheme);
+    scenario.seed = job.seed;
+    scenario.series = keep.series;
+    let latency = Micros::new(job.plan.agent_latency_ns / 1000);
+    let mut logs = Vec::new();
+    let mut controllers: Vec<Box<dyn Controller>> = Vec::new();
+    // Shared by the flows of a scheme.
+    let mut tuned: Vec<(Scheme, Arc<Params>)> = Vec::new();
+    for ((scheme, spec), number) in schemes.iter().zip(&scenario.flows).zip(1u64..) {
+        let mut log = None;
+        controllers.push(match scheme {
+            Scheme::Cubic => Box::new(Cubic::default()),
+            Scheme::Reno => Box::new(Reno::default()),
+            Scheme::Udp(bps) => Box::new(FixedRate { rate: bps / 8 }),
+            Scheme::Pk3c | Scheme::Vivace | Scheme::Upstream => {
+                let known = tuned.iter().find(|(known, _)| known == scheme);
+                let params = match known {
+                    Some((_, params)) => params.clone(),
+                    None => {
+                        let params = Arc::new(params_of(*scheme, params)?);
+                        tuned.push((*scheme, params.clone()));
+                        params
+                    }
+                };
+                log = (keep.decisions > 0).then(|| DecisionLog::new(keep.decisions));
+                let start = Micros::new(spec.start_ns / 1000);
+                let seed = job.seed.wrapping_mul(1_000_003).wrapping_add(number);
+                Box::new(simulator.logged_flow(params, seed, start, latency, log.clone()))
+            }
+        });
+        logs.push(log);
+    }
+    let part = job.cost() * SECOND as f64 / scenario.duration_ns as f64;
+    let id = &job.plan.id;
+    let simulation = Simulation::new(scenario, controllers)
+        .with_context(|| format!("scenario {id} cannot be simulated"))?;
+    let results = simulation.run_with_progress(|_| progress.add(part, 0));
+    progress.add(0.0, 1);
+    let decisions = logs.iter().map(|log| {
+        log.as_ref()
+            .map_or_else(Decisions::default, DecisionLog::take)
+    });
+    let mut decisions: Vec<_> = decisions.collect();
+    if keep.decisions == 0 {
+        decisions.clear();
+    }
+    Ok(Outcome { results, decisions })
+}
+
+/// The parameters of flows under a scheme of this project's.
+fn params_of(scheme: Scheme, given: &Params) -> Result<Params> {
+    let mut params = given.clone();
+    match scheme {
+        Scheme::Vivace => params.set("algorithm", "vivace")?,
+        Scheme::Upstream => params.set("algorithm", "upstream")?,
+        _ => {}
+    }
+    Ok(params)
+}
+
+/// How far all runs are, on standard error, for those that take longer than [`EVERY`].
+struct Progress {
+    runs: usize,
+    cost: f64,
+    began: Instant,
+    done: Mutex<Done>,
+}
+
+struct Done {
+    runs: usize,
+    cost: f64,
+    told: Instant,
+}
+
+impl Progress {
+    fn new(jobs: &[Job<'_>]) -> Self {
+        let began = Instant::now();
+        Self {
+            runs: jobs.len(),
+            cost: jobs.iter().map(Job::cost).sum(),
+            began,
+            done: Mutex::new(Done {
+                runs: 0,
+                cost: 0.0,
+                told: began,
+            }),
+        }
+    }
+
+    fn add(&self, cost: f64, runs: usize) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.cost += cost;
+        done.runs += runs;
+        if done.told.elapsed() < EVERY || done.runs == self.runs {
+            return;
+        }
+        done.told = Instant::now();
+        let part = (done.cost / self.cost).clamp(0.001, 1.0);
+        let left = self.began.elapsed().as_secs_f64() * (1.0 / part - 1.0);
+        eprintln!(
+            "simulated {:.0} % ({} of {} runs done), about {left:.0} s left",
+            part * 100.0,
+            done.runs,
+            self.runs
+        );
+    }
+}
