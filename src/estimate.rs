@@ -16,6 +16,9 @@
 //! - A single delayed ACK adds up to 40 ms to one sample. The range of RTTs is therefore taken from means and fitted
 //!   lines, never from the largest sample.
 //!
+//! - A receiver holds back its SACKs by up to a ms, so that RTTs rise behind every loss, wherever it happened. A smaller
+//!   range of RTTs is none.
+//!
 //! Limits: the RTT range needs a queue now and then to mean something; below 2 % of the RTT the class is "unknown" and
 //! the floor may only reach 2 %. After a route change to a longer path the smallest RTT is wrong until
 //! [`crate::handbrake::compete`] has it replaced.
@@ -38,6 +41,10 @@ use window::WindowMax;
 const PKTS_PER_ACK_MAX: f64 = 256.0;
 /// A smaller loss floor has no deviation to speak of.
 const FLOOR_NONE: f64 = 5e-4;
+/// SACKs are held back for up to this part of the RTT, and this long; a quarter more for timers that are late. Source:
+/// Linux `tcp_comp_sack_delay_ns`, and its slack.
+const SACK_DELAY_RTTS: f64 = 1.25 * 0.05;
+const SACK_DELAY_MAX: Micros = Micros::new(1250);
 /// How long the largest RTT is remembered: long enough to hold a few full queues, short enough to forget a startup.
 const RTT_MAX_WINDOW: Micros = Micros::new(30_000_000);
 
@@ -49,6 +56,9 @@ pub struct Estimator {
     shortest_neg: WindowMax,
     longest: WindowMax,
     goodput: WindowMax,
+    /// What `shortest_neg` and `longest` come to now: asked many times per report.
+    rtt_min: Option<Micros>,
+    longest_rtt: Micros,
     floor: LossFloor,
     /// Bytes per packet as the pacer counts them, over the segment size: 1.0 to 1.1.
     wire_factor: f64,
@@ -66,6 +76,8 @@ impl Estimator {
             shortest_neg: WindowMax::new(params.rtt_window),
             longest: WindowMax::new(RTT_MAX_WINDOW),
             goodput: WindowMax::new(params.rate_window),
+            rtt_min: None,
+            longest_rtt: Micros::ZERO,
             floor: LossFloor::new(floor_max(params)),
             wire_factor: 1.0,
             pkts_per_ack: 1.0,
@@ -83,6 +95,15 @@ impl Estimator {
         self.floor.set_max(floor_max(params));
         self.shortest_neg.set_window(self.now, params.rtt_window);
         self.goodput.set_window(self.now, params.rate_window);
+        self.look_back();
+    }
+
+    /// Works out the extremes of the windows that end now.
+    fn look_back(&mut self) {
+        let shortest = self.shortest_neg.get(self.now);
+        self.rtt_min = shortest.map(|neg| Micros::new(-neg as u64));
+        let longest = self.longest.get(self.now);
+        self.longest_rtt = longest.map_or(Micros::ZERO, |us| Micros::new(us as u64));
     }
 
     /// The path has become another: its smallest RTT is this one now, and its queue is not known.
@@ -90,6 +111,7 @@ impl Estimator {
         self.shortest_neg.clear();
         self.shortest_neg.push(self.now, -(rtt.us() as f64));
         self.longest.clear();
+        self.look_back();
     }
 
     /// Reads one report and remembers what it tells.
@@ -122,6 +144,7 @@ impl Estimator {
                     (self.wire_factor + (factor - self.wire_factor) / 8.0).clamp(1.0, 1.1);
             }
         }
+        self.look_back();
         self.floor.learn(&mi, self.class(&mi));
         mi
     }
@@ -156,15 +179,13 @@ impl Estimator {
     /// Smallest RTT in its window; the smoothed one while there is none.
     #[must_use]
     pub fn rtt_min(&self) -> Micros {
-        let shortest = self.shortest_neg.get(self.now);
-        shortest.map_or(self.srtt(), |neg| Micros::from_secs(-neg * 1e-6))
+        self.rtt_min.unwrap_or_else(|| self.srtt())
     }
 
     /// Largest minus smallest RTT of the last half minute: the queue the path was seen to hold.
     #[must_use]
     pub fn rtt_range(&self) -> Micros {
-        let longest = self.longest.get(self.now).unwrap_or(0.0);
-        Micros::from_secs(longest * 1e-6) - self.rtt_min()
+        self.longest_rtt - self.rtt_min()
     }
 
     /// Largest goodput in its window, if any was measured.
@@ -191,9 +212,16 @@ impl Estimator {
         self.delivered_pkts
     }
 
+    /// What a receiver adds to the RTTs behind a loss by holding back its SACKs.
+    #[must_use]
+    pub fn sack_delay(&self) -> Micros {
+        (self.srtt() * SACK_DELAY_RTTS).min(SACK_DELAY_MAX)
+    }
+
     /// Whether the queue range is too small to place losses in it.
     fn range_unknown(&self) -> bool {
-        self.rtt_range() < (self.rtt_min() * 0.02).max(Micros::new(500))
+        let noise = (self.rtt_min() * 0.02).max(Micros::new(500));
+        self.rtt_range() < noise.max(self.sack_delay())
     }
 
     /// Where this interval's losses happened.

@@ -206,7 +206,7 @@ parameters! {
     "hb-queue-cut" hb_queue_cut: Ratio = ratio(0.93), ratio(0.5), ratio(1.0);
         "Queue handbrake: factor on the rate", "earlier simulation, not derived anew";
     "compete-after" compete_after: u32 = 5, 0, 100;
-        "Compete handbrake: queue actions in a row without effect that mean a competitor; 0 disables it", "simulated: 4 takes thirty starting flows for one, 8 halves the share beside Cubic";
+        "Compete handbrake: queue actions in a row without effect that mean a competitor; 0 disables it", "simulated: 3 takes thirty starting flows for one, 8 halves the share beside Cubic";
     "compete-secs" compete_secs: Micros = us(10_000_000), us(1_000_000), us(600_000_000);
         "Compete handbrake: how long it competes at first; doubles up to six times this", "a few periods of Cubic";
     "low-enter" low_enter: f64 = 15.0, 4.0, 100.0;

@@ -76,8 +76,8 @@ pub enum Verdict {
 pub struct Startup {
     best: Rate,
     gain_max: f64,
-    /// (time, packets delivered so far) of the last reports, newest last.
-    history: [(Micros, f64); HISTORY],
+    /// (time in us, packets delivered so far) of the last reports, both modulo 2^32.
+    history: [(u32, u32); HISTORY],
     reports: usize,
 }
 
@@ -86,7 +86,7 @@ impl Default for Startup {
         Self {
             best: Rate::ZERO,
             gain_max: f64::INFINITY,
-            history: [(Micros::ZERO, 0.0); HISTORY],
+            history: [(0, 0); HISTORY],
             reports: 0,
         }
     }
@@ -145,18 +145,21 @@ impl Startup {
 
     /// Goodput over the last RTT or a little more, once there is that much history.
     fn recent_goodput(&mut self, est: &Estimator, pkt_bytes: f64) -> Option<Rate> {
-        let now = (est.now(), est.delivered_pkts());
+        // `as` for whole numbers beyond 2^32 is their remainder.
+        let now = (est.now().us() as u32, est.delivered_pkts() as u64 as u32);
+        let since = |(us, pkts): (u32, u32)| {
+            let elapsed = Micros::new(now.0.wrapping_sub(us).into());
+            (elapsed, f64::from(now.1.wrapping_sub(pkts)))
+        };
         let depth = self.history.len();
         let newest_first =
             (1..=self.reports.min(depth)).map(|back| self.history[(self.reports - back) % depth]);
         let old = newest_first
-            .into_iter()
-            .find(|(time, _)| now.0 - *time >= est.srtt());
+            .map(since)
+            .find(|(elapsed, _)| *elapsed >= est.srtt());
         self.history[self.reports % depth] = now;
         self.reports += 1;
-        old.map(|(time, delivered)| {
-            Rate::from_bytes_in((now.1 - delivered) * pkt_bytes, now.0 - time)
-        })
+        old.map(|(elapsed, pkts)| Rate::from_bytes_in(pkts * pkt_bytes, elapsed))
     }
 
     /// Where to go on after the fast start.
@@ -206,7 +209,10 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params) -> Option<Rea
         }
     }
     let rise = Micros::from_secs(rtt.slope * mi.sent_for.as_secs());
-    let smallest_rise = mi.send_rate.time_for(2.0 * pkt_bytes).max(Micros::new(500));
+    let mut smallest_rise = mi.send_rate.time_for(2.0 * pkt_bytes).max(Micros::new(500));
+    if mi.lost_pkts > 0.0 {
+        smallest_rise = smallest_rise.max(est.sack_delay());
+    }
     if rtt.slope > FULL_SLOPE
         && rtt.slope > FULL_SLOPE_SIGMAS * rtt.slope_se
         && rise > smallest_rise

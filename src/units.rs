@@ -218,7 +218,8 @@ impl Micros {
     /// Seconds, rounded to the nearest microsecond; negative and not-a-number become 0.
     #[must_use]
     pub fn from_secs(secs: f64) -> Self {
-        Self((secs * 1e6).round() as u64) // `as` saturates and takes NaN to 0
+        // `as` saturates, cuts off the fraction, and takes NaN to 0.
+        Self((secs * 1e6 + 0.5) as u64)
     }
 
     /// Microseconds.

@@ -15,7 +15,7 @@ const MIN_PKTS: f64 = 12.0;
 /// No single cut goes below this part of the rate.
 const CUT_FLOOR: f64 = 0.5;
 /// Below so many packets per RTT, congestive loss is answered by additive climbing. Source: simulated at 10-packet
-/// buffers; 48 leaves a faster one of six flows in charge, 100 costs a single flow 2 % of the path.
+/// buffers, where 48 once left a faster one of six flows in charge.
 const CLIMB_PKTS: f64 = 64.0;
 /// Deviations of the loss floor beyond which losses are clearly not the path's.
 const CLEAR_SIGMAS: f64 = 2.0;

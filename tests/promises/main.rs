@@ -236,11 +236,7 @@ fn r6_the_poorest_flow_is_not_poorer_than_cubic_s() {
 /// R7: random loss costs little, where it costs Cubic almost all.
 #[test]
 fn r7_random_loss_costs_little() {
-    const GAPS: &[Gap] = &[Gap {
-        case: "2 % loss, share of the path",
-        bound: 0.6,
-        why: "in one run of three a false slope ends the fast start early, and cuts for loss keep the flow down",
-    }];
+    const GAPS: &[Gap] = &[];
     let mut judge = Judge::new(GAPS);
     for percent in [1.0, 2.0, 5.0] {
         let mut path = path(100.0, 40, 1.0);
