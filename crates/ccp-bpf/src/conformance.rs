@@ -208,6 +208,16 @@ fn oddities() -> Vec<Program> {
         ),
         program(&vec![event(0..1, 0..1); 255], &[flag(one)]),
     ];
+    // The result of a condition, read by the body behind the test of another one.
+    let add = |ret, left| instruction(Op::Add, ret, left, Reg::Immediate(5));
+    programs.push(program(
+        &[event(0..2, 2..3)],
+        &[
+            flag(one),
+            add(Reg::Report(0), Reg::Control(0)),
+            add(Reg::Report(1), Reg::Report(0)),
+        ],
+    ));
     // Constant operands, of which the verifier knows what comes of them.
     for op in Op::ALL {
         for (left, right) in [

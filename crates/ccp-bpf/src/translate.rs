@@ -356,6 +356,8 @@ impl Assembler {
         match self.at_hand {
             Some((known, at)) if known == reg => at,
             _ => {
+                // What was at hand may have been in this very register.
+                self.at_hand = None;
                 self.load(scratch, reg);
                 scratch
             }
