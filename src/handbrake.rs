@@ -92,8 +92,6 @@ pub trait Rule {
     fn reason(&self) -> Reason;
     /// The action, if one is due; it is then carried out.
     fn check(&mut self, view: &View<'_>) -> Option<Action>;
-    /// Be silent until this time, for effects that were already answered.
-    fn hold_off(&mut self, until: Micros);
 }
 
 /// Time that one burst of the kernel's segmentation takes at `rate`; a packet's time where bursts are single packets.

@@ -16,10 +16,7 @@ impl Controller {
     pub(super) fn on_drain(&mut self, mi: &Mi, since: Micros, from: Rate) -> Decision {
         let spent = self.est.now() - since;
         let srtt = self.est.srtt().max(self.params.mi_min);
-        let queue = mi
-            .rtt
-            .map_or(Micros::ZERO, |rtt| rtt.min - self.est.rtt_min());
-        let stands = queue > self.est.rtt_min() * DRAIN_DONE_RTTS;
+        let stands = self.view(mi).standing_queue() > self.est.rtt_min() * DRAIN_DONE_RTTS;
         if spent < srtt * DRAIN_RTTS || (stands && spent < srtt * DRAIN_MAX_RTTS) {
             return self.wait(Reason::Wait);
         }

@@ -237,6 +237,22 @@ fn changed_parameters_hold_from_the_next_report_on() {
     }
 }
 
+/// A flow of 8 Mbit/s that has just seen the RTT of 40 ms of an empty path.
+fn on_an_empty_path() -> Controller {
+    let mut controller = with(
+        Params::default(),
+        Some((Rate::from_mbit(8.0), Micros::new(40_000))),
+    );
+    let plan = controller.plan;
+    controller.on_report(&report(
+        u64::from(plan.number) * 32 + 1,
+        0,
+        &[(0, 40_000, 0); 20],
+        40_000,
+    ));
+    controller
+}
+
 /// Queue actions in vain, whose reports the controller gets as fast as it asks for them.
 fn stubborn(controller: &mut Controller, rtt: impl Fn(u64) -> u64, reports: u64) -> Vec<Reason> {
     let mut reasons = Vec::new();
@@ -255,17 +271,7 @@ fn stubborn(controller: &mut Controller, rtt: impl Fn(u64) -> u64, reports: u64)
 
 #[test]
 fn a_queue_that_stands_whatever_is_done_ends_in_a_competition_and_that_in_a_test() {
-    let mut controller = with(
-        Params::default(),
-        Some((Rate::from_mbit(8.0), Micros::new(40_000))),
-    );
-    let plan = controller.plan;
-    controller.on_report(&report(
-        u64::from(plan.number) * 32 + 1,
-        0,
-        &[(0, 40_000, 0); 20],
-        40_000,
-    ));
+    let mut controller = on_an_empty_path();
     // It grows for as long as it is watched, by more than noise.
     let reasons = stubborn(&mut controller, |at| 70_000 + at / 200, 600);
     let count = |wanted| reasons.iter().filter(|reason| **reason == wanted).count();
@@ -279,17 +285,7 @@ fn a_queue_that_stands_whatever_is_done_ends_in_a_competition_and_that_in_a_test
 
 #[test]
 fn an_rtt_that_has_doubled_for_good_is_adopted() {
-    let mut controller = with(
-        Params::default(),
-        Some((Rate::from_mbit(8.0), Micros::new(40_000))),
-    );
-    let plan = controller.plan;
-    controller.on_report(&report(
-        u64::from(plan.number) * 32 + 1,
-        0,
-        &[(0, 40_000, 0); 20],
-        40_000,
-    ));
+    let mut controller = on_an_empty_path();
     let mut reasons = Vec::new();
     for i in 0..100 {
         let plan = controller.plan;

@@ -28,13 +28,16 @@ pub struct LossRule {
     silent_until: Micros,
 }
 
+impl LossRule {
+    /// Be silent until this time, for effects that were already answered.
+    pub fn hold_off(&mut self, until: Micros) {
+        self.silent_until = self.silent_until.max(until);
+    }
+}
+
 impl Rule for LossRule {
     fn reason(&self) -> Reason {
         Reason::LossCut
-    }
-
-    fn hold_off(&mut self, until: Micros) {
-        self.silent_until = self.silent_until.max(until);
     }
 
     fn check(&mut self, view: &View<'_>) -> Option<Action> {

@@ -19,13 +19,16 @@ pub struct QueueRule {
     silent_until: Micros,
 }
 
+impl QueueRule {
+    /// Be silent until this time, for effects that were already answered.
+    pub fn hold_off(&mut self, until: Micros) {
+        self.silent_until = self.silent_until.max(until);
+    }
+}
+
 impl Rule for QueueRule {
     fn reason(&self) -> Reason {
         Reason::QueueCut
-    }
-
-    fn hold_off(&mut self, until: Micros) {
-        self.silent_until = self.silent_until.max(until);
     }
 
     fn check(&mut self, view: &View<'_>) -> Option<Action> {
@@ -36,9 +39,8 @@ impl Rule for QueueRule {
             params,
             ..
         } = view;
-        let standing = mi.rtt?.min - est.rtt_min();
         let off = params.no_handbrake.contains(Handbrake::Queue) || params.hb_queue.get() == 0.0;
-        if off || est.now() < self.silent_until || standing <= view.tolerated_queue() {
+        if off || est.now() < self.silent_until || view.standing_queue() <= view.tolerated_queue() {
             return None;
         }
         self.silent_until = est.now() + est.srtt() * HOLDOFF_RTTS;

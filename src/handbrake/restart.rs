@@ -61,10 +61,6 @@ impl Rule for RestartRule {
         Reason::Restart
     }
 
-    fn hold_off(&mut self, until: Micros) {
-        self.silent_until = self.silent_until.max(until);
-    }
-
     fn check(&mut self, view: &View<'_>) -> Option<Action> {
         let &View {
             mi,

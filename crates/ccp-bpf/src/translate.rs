@@ -105,11 +105,8 @@ pub(crate) fn translate(program: &Program, target: Target) -> Vec<u64> {
             if at == body {
                 asm.jump_unless(Reg::FLAG, Label::EventEnd(index));
             }
-            let next = all.get(at + 1).filter(|_| at + 1 != body);
-            asm.instruction(
-                instruction,
-                passing && is_passing(&all[at..], next.is_some()),
-            );
+            let passes = passing && is_passing(&all[at..], at + 1 != body);
+            asm.instruction(instruction, passes);
         }
         if all[body..].iter().any(|i| i.ret == Reg::FLAG) || all.len() == body {
             asm.jump_unless(Reg::FLAG, Label::EventEnd(index));
@@ -368,16 +365,12 @@ impl Assembler {
     fn operands(&mut self, i: &Instruction) {
         match self.at_hand.take() {
             Some((known, at)) if known == i.left && i.op != Op::Bind => {
+                self.copy(R1, at);
                 if i.right == known {
                     self.copy(R2, at);
-                } else if at == R2 {
-                    self.mov(R1, R2);
-                    self.load(R2, i.right);
-                    return;
                 } else {
                     self.load(R2, i.right);
                 }
-                self.copy(R1, at);
             }
             Some((known, at)) if known == i.right => {
                 self.copy(R2, at);
