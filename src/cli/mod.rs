@@ -7,6 +7,7 @@ mod doctor;
 mod params;
 mod replay;
 mod run;
+mod scenario;
 mod sim;
 
 use clap::{Parser, Subcommand};

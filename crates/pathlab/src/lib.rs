@@ -38,6 +38,7 @@ pub mod emulator;
 pub mod guest;
 pub mod host;
 pub mod iperf;
+pub mod lab;
 pub mod lateness;
 pub mod link;
 pub mod netns;

@@ -1,9 +1,9 @@
 //! The demo's comparison in the simulator, for users and machines that cannot have it with real TCP.
 
 use crate::cli::params::ParamArgs;
+use crate::cli::scenario::Plan;
+use crate::cli::scenario::values::Scheme;
 use crate::cli::sim::runs::{self, Job, Keep};
-use crate::cli::sim::scenario::Plan;
-use crate::cli::sim::values::Scheme;
 use anyhow::Result;
 use clap::{Args, Command, FromArgMatches};
 use pathlab::row::Row;

@@ -1,23 +1,19 @@
 //! `pk3c-ccp sim`: flows over a bottleneck, in virtual time.
 
 mod decisions;
-mod file;
 mod plot;
-mod reader;
 pub(super) mod runs;
-pub(super) mod scenario;
 mod summary;
 mod table;
-pub(super) mod values;
 
 use super::params::ParamArgs;
+use super::scenario::values::{self, Flows, Queue, Scheme};
+use super::scenario::{self, PathParts, Plan};
 use anyhow::{Context, Result, bail};
 use runs::{Job, Keep};
-use scenario::{PathParts, Plan};
 use std::num::NonZero;
 use std::path::PathBuf;
 use summary::Summary;
-use values::{Flows, Queue, Scheme};
 
 /// Decisions that are kept of each flow for `--decisions` and `--plot`.
 const DECISIONS: usize = 20_000;

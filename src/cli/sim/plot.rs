@@ -10,8 +10,8 @@ mod scale;
 mod series;
 
 use super::runs::Outcome;
-use super::scenario::Plan;
 use super::summary::Summary;
+use crate::cli::scenario::Plan;
 use pathsim::{QueueLimit, RateSchedule, SECOND};
 use scale::{Scale, short, ticks};
 use series::{BINS_PER_SECOND, Line, stepped, thinned};

@@ -1,8 +1,8 @@
 //! Runs of scenarios, on as many cores as wanted. A run depends on its scenario, scheme, seed and parameters alone; the
 //! clock on the wall only tells how long it will take.
 
-use super::scenario::Plan;
-use super::values::Scheme;
+use crate::cli::scenario::Plan;
+use crate::cli::scenario::values::Scheme;
 use anyhow::{Context, Result};
 use pathsim::{Controller, Cubic, FixedRate, Reno, Results, SECOND, Simulation, WIRE};
 use pk3c_ccp::params::Params;

@@ -1,9 +1,9 @@
 //! `pk3c-ccp sim table`: schemes beside each other over many scenarios and seeds.
 
 use super::runs::{self, Job, Keep, Outcome};
-use super::scenario::{self, Measure, Plan};
-use super::values::Scheme;
 use crate::cli::params::ParamArgs;
+use crate::cli::scenario::values::Scheme;
+use crate::cli::scenario::{self, Measure, Plan};
 use anyhow::{Result, bail};
 use pathsim::{MSS, Results, SECOND, WIRE};
 use serde::Serialize;

@@ -3,27 +3,30 @@
 //! A file holds one scenario (`[path]` and `[[flows]]`) or several (`[[scenario]]`, each with its own). Flows without a
 //! scheme are those under test: who runs the scenario says which scheme they get.
 
-use super::file;
-use super::reader::Source;
-use super::values::{Flows, Queue, Scheme};
+mod file;
+mod reader;
+pub(super) mod values;
+
 use anyhow::{Context, Result, bail};
 use pathsim::{
     FlowSpec, Jitter, Loss, PathSpec, QueueLimit, RateSchedule, Scenario, Trace, Transport,
 };
+use reader::Source;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use values::{Flows, Queue, Scheme};
 
-pub(super) const DURATION_NS: u64 = 30_000_000_000;
-pub(super) const SEED: u64 = 1;
-pub(super) const AGENT_LATENCY_NS: u64 = 100_000;
+pub(in crate::cli) const DURATION_NS: u64 = 30_000_000_000;
+pub(in crate::cli) const SEED: u64 = 1;
+pub(in crate::cli) const AGENT_LATENCY_NS: u64 = 100_000;
 /// Stands in until the path's own rate is set.
 const MIN_RATE_BPS: u64 = 1000;
 /// Between the starts of flows that are not told when.
-pub(super) const STAGGER_NS: u64 = 100_000_000;
+pub(in crate::cli) const STAGGER_NS: u64 = 100_000_000;
 
 /// Which part of a run counts for a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Measure {
+pub(in crate::cli) enum Measure {
     /// The second half: how the scheme does once it has settled.
     #[default]
     SecondHalf,
@@ -48,12 +51,12 @@ impl std::str::FromStr for Measure {
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct Plan {
     pub(in crate::cli) id: String,
-    pub(super) title: Option<String>,
-    pub(super) measure: Measure,
-    pub(super) scenario: Scenario,
+    pub(in crate::cli) title: Option<String>,
+    pub(in crate::cli) measure: Measure,
+    pub(in crate::cli) scenario: Scenario,
     /// One for each flow; `None` for the scheme under test.
-    pub(super) schemes: Vec<Option<Scheme>>,
-    pub(super) agent_latency_ns: u64,
+    pub(in crate::cli) schemes: Vec<Option<Scheme>>,
+    pub(in crate::cli) agent_latency_ns: u64,
 }
 
 impl Plan {
@@ -74,7 +77,7 @@ impl Plan {
     }
 
     /// Gives the flows under test their scheme.
-    pub(super) fn under_test(&self, scheme: Scheme) -> (Scenario, Vec<Scheme>) {
+    pub(in crate::cli) fn under_test(&self, scheme: Scheme) -> (Scenario, Vec<Scheme>) {
         let schemes: Vec<_> = self
             .schemes
             .iter()
@@ -94,18 +97,18 @@ impl Plan {
 
 /// A path as given, before what depends on all of it.
 #[derive(Clone, Debug)]
-pub(super) struct PathParts {
-    pub(super) rate: RateSchedule,
-    pub(super) rtt_ns: u64,
-    pub(super) queue: Queue,
-    pub(super) loss: f64,
-    pub(super) loss_burst: Option<f64>,
-    pub(super) jitter_ns: u64,
-    pub(super) reorder: bool,
+pub(in crate::cli) struct PathParts {
+    pub(in crate::cli) rate: RateSchedule,
+    pub(in crate::cli) rtt_ns: u64,
+    pub(in crate::cli) queue: Queue,
+    pub(in crate::cli) loss: f64,
+    pub(in crate::cli) loss_burst: Option<f64>,
+    pub(in crate::cli) jitter_ns: u64,
+    pub(in crate::cli) reorder: bool,
 }
 
 impl PathParts {
-    pub(super) fn path(self) -> PathSpec {
+    pub(in crate::cli) fn path(self) -> PathSpec {
         let mut path = PathSpec {
             rate: self.rate,
             rtt_ns: self.rtt_ns,
@@ -125,7 +128,7 @@ impl PathParts {
     }
 }
 
-pub(super) fn losses(ratio: f64, burst: Option<f64>) -> Loss {
+pub(in crate::cli) fn losses(ratio: f64, burst: Option<f64>) -> Loss {
     match burst {
         _ if ratio == 0.0 => Loss::None,
         Some(mean_length) => Loss::Bursts { ratio, mean_length },
@@ -134,7 +137,7 @@ pub(super) fn losses(ratio: f64, burst: Option<f64>) -> Loss {
 }
 
 /// A scenario of flags.
-pub(super) fn of_flags(path: PathSpec, flows: &Flows, agent_latency_ns: u64) -> Plan {
+pub(in crate::cli) fn of_flags(path: PathSpec, flows: &Flows, agent_latency_ns: u64) -> Plan {
     let spec = |number: u64| FlowSpec {
         start_ns: number * STAGGER_NS,
         ..FlowSpec::new("")
@@ -156,7 +159,7 @@ pub(super) fn of_flags(path: PathSpec, flows: &Flows, agent_latency_ns: u64) -> 
 }
 
 /// Reads a mahimahi trace.
-pub(super) fn trace(file: &Path) -> Result<RateSchedule> {
+pub(in crate::cli) fn trace(file: &Path) -> Result<RateSchedule> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the trace {}", file.display()))?;
     let trace = Trace::parse(&text).with_context(|| file.display().to_string())?;
@@ -164,7 +167,7 @@ pub(super) fn trace(file: &Path) -> Result<RateSchedule> {
 }
 
 /// Reads scenario files, and all `*.toml` of folders in the order of their names.
-pub(super) fn read_all(places: &[PathBuf]) -> Result<Vec<Plan>> {
+pub(in crate::cli) fn read_all(places: &[PathBuf]) -> Result<Vec<Plan>> {
     let mut plans: Vec<Plan> = Vec::new();
     for place in places {
         for file in files(place)? {
@@ -209,7 +212,7 @@ fn files(place: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Reads a file of one or more scenarios.
-pub(super) fn read(file: &Path) -> Result<Vec<Plan>> {
+pub(in crate::cli) fn read(file: &Path) -> Result<Vec<Plan>> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the scenario {}", file.display()))?;
     let name = file.display().to_string();

@@ -61,7 +61,7 @@ impl fmt::Display for Scheme {
 
 /// `pk3c*2,cubic`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Flows(pub(super) Vec<Scheme>);
+pub(in crate::cli) struct Flows(pub(super) Vec<Scheme>);
 
 impl FromStr for Flows {
     type Err = String;
@@ -79,7 +79,7 @@ impl FromStr for Flows {
 
 /// The size of the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Queue {
+pub(in crate::cli) enum Queue {
     Packets(u32),
     Bytes(u64),
     /// Bandwidth-delay products of the path.
@@ -126,14 +126,14 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 /// An amount of data, bytes.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(in crate::cli) fn size(text: &str) -> Result<u64, String> {
     bytes(text).filter(|n| *n > 0).ok_or_else(|| {
         format!("`{text}` is not a size: write a number with B, kB, MB or GB, as in 1MB, of 1B to 1000GB")
     })
 }
 
 /// Bits per second.
-pub(super) fn rate(text: &str) -> Result<u64, String> {
+pub(in crate::cli) fn rate(text: &str) -> Result<u64, String> {
     let rate: Rate = text.trim().parse().map_err(|error| format!("{error}"))?;
     let bps = (rate.bytes_per_sec() * 8.0).round() as u64;
     if bps < 1000 {
@@ -145,7 +145,7 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
 }
 
 /// A time of 0 or more, ns.
-pub(super) fn time(text: &str) -> Result<u64, String> {
+pub(in crate::cli) fn time(text: &str) -> Result<u64, String> {
     let time: Micros = text.trim().parse().map_err(|error| format!("{error}"))?;
     if time.us() > MAX_SECONDS * 1_000_000 {
         return Err(format!(
@@ -156,7 +156,7 @@ pub(super) fn time(text: &str) -> Result<u64, String> {
 }
 
 /// The length of a run, ns.
-pub(super) fn duration(text: &str) -> Result<u64, String> {
+pub(in crate::cli) fn duration(text: &str) -> Result<u64, String> {
     match time(text)? {
         ns if ns < 1_000_000 => Err(format!(
             "`{text}` is too short: 1ms to {MAX_SECONDS}s are possible"
@@ -166,7 +166,7 @@ pub(super) fn duration(text: &str) -> Result<u64, String> {
 }
 
 /// A part of all packets, below 1.
-pub(super) fn loss(text: &str) -> Result<f64, String> {
+pub(in crate::cli) fn loss(text: &str) -> Result<f64, String> {
     let ratio: Ratio = text.trim().parse().map_err(|error| format!("{error}"))?;
     if ratio.get() >= 1.0 {
         return Err(format!(
@@ -177,14 +177,14 @@ pub(super) fn loss(text: &str) -> Result<f64, String> {
 }
 
 /// Mean length of bursts of loss, packets.
-pub(super) fn burst(text: &str) -> Result<f64, String> {
+pub(in crate::cli) fn burst(text: &str) -> Result<f64, String> {
     number(text, 1.0, 1e6).ok_or_else(|| {
         format!("`{text}` is not the mean length of a burst: write a number of packets from 1 to 1000000")
     })
 }
 
 /// So many flows.
-pub(super) fn count(text: &str) -> Result<u32, String> {
+pub(in crate::cli) fn count(text: &str) -> Result<u32, String> {
     let number = text
         .trim()
         .parse()
@@ -194,27 +194,27 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
 }
 
 /// Packets per ACK.
-pub(super) fn per_ack(text: &str) -> Result<u32, String> {
+pub(in crate::cli) fn per_ack(text: &str) -> Result<u32, String> {
     let number = text.trim().parse().ok().filter(|n| (1..=1000).contains(n));
     number.ok_or_else(|| format!("`{text}` is not a number of packets per ACK: write 1 to 1000"))
 }
 
 /// Where chance begins.
-pub(super) fn seed(text: &str) -> Result<u64, String> {
+pub(in crate::cli) fn seed(text: &str) -> Result<u64, String> {
     text.trim()
         .parse()
         .map_err(|_| format!("`{text}` is not a seed: write a whole number from 0 on"))
 }
 
 /// Yes or no.
-pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {
+pub(in crate::cli) fn yes_or_no(text: &str) -> Result<bool, String> {
     text.trim()
         .parse()
         .map_err(|_| format!("`{text}` is neither true nor false: write one of them"))
 }
 
 /// A name for tables and files.
-pub(super) fn id(text: &str) -> Result<String, String> {
+pub(in crate::cli) fn id(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if text.is_empty() || text.len() > 40 || !text.chars().all(fits) {
         return Err(format!(
@@ -225,7 +225,7 @@ pub(super) fn id(text: &str) -> Result<String, String> {
 }
 
 /// Any text in one line.
-pub(super) fn line(text: &str) -> Result<String, String> {
+pub(in crate::cli) fn line(text: &str) -> Result<String, String> {
     if text.contains(['\n', '\r']) {
         return Err("the text has several lines: write one".to_owned());
     }

@@ -1,10 +1,8 @@
 //! The TOML of scenarios: which keys there are, and what they mean for the simulator. docs/scenarios.md explains them.
 
 use super::reader::{Source, Table};
-use super::scenario::{
-    self, AGENT_LATENCY_NS, DURATION_NS, PathParts, Plan, SEED, STAGGER_NS, losses,
-};
 use super::values::{self, Queue, Scheme};
+use super::{AGENT_LATENCY_NS, DURATION_NS, PathParts, Plan, SEED, STAGGER_NS, losses};
 use anyhow::Result;
 use pathsim::{
     AckPolicy, CoDel, FlowSpec, LossPlace, PathSpec, QueueDiscipline, RateSchedule, RouteChange,
@@ -135,7 +133,7 @@ fn read_path(mut table: Table<'_>, folder: &Path) -> Result<PathSpec> {
             "a rate as in 50mbit",
             values::rate,
         )?),
-        (None, None, Some(file)) => scenario::trace(&folder.join(file))
+        (None, None, Some(file)) => super::trace(&folder.join(file))
             .map_err(|error| table.wrong_here(format_args!("{error:#}")))?,
         _ => return Err(table.wrong_here("give one of the keys rate, steps and trace")),
     };
@@ -537,6 +535,6 @@ size = "1MB"
     #[test]
     fn the_scenarios_that_come_along_are_understood() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-        assert!(scenario::read_all(&[folder]).unwrap().len() >= 30);
+        assert!(super::super::read_all(&[folder]).unwrap().len() >= 30);
     }
 }
