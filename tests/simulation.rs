@@ -123,7 +123,7 @@ fn two_flows_share_fairly() {
 #[test]
 fn reordering_does_not_collapse_a_flow() {
     let mut reordering = path();
-    reordering.jitter = Jitter {
+    reordering.jitter = Jitter::Uniform {
         max_ns: 6 * MILLISECOND,
         reorder: true,
     };
@@ -307,7 +307,7 @@ fn a_bad_flag_is_named_with_its_remedy() {
         ("--rtt", "40", "500us"),
         ("--queue", "many", "0.5bdp"),
         ("--loss", "100%", "less than 100%"),
-        ("--flows", "bbr", "cubic"),
+        ("--flows", "BBR", "cubic"),
         ("--flows", "pk3c*0", "1 to 100000"),
         ("--duration", "0s", "1ms"),
         ("--seeds", "0", "1..=1000"),
@@ -315,6 +315,10 @@ fn a_bad_flag_is_named_with_its_remedy() {
     ] {
         refused(&[flag, value], &[flag, value, remedy]);
     }
+    refused(
+        &["--flows", "pk3c,bbr"],
+        &["no bbr", "--backend host", "cubic"],
+    );
 }
 
 #[test]

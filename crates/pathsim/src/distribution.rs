@@ -1,18 +1,20 @@
-//! Distributions of round-trip times.
+//! Distributions of delays.
 
 /// Precision of the RTT distribution: so many buckets per doubling, 0.4 % at most beside the value.
 const BUCKETS: u64 = 128;
 
-/// RTTs in µs, in logarithmic buckets; exact below 128 µs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Distribution {
+/// Delays in µs, in logarithmic buckets; exact below 128 µs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distribution {
     counts: Vec<u32>,
     samples: u64,
     sum_us: u64,
+    range_us: Option<(u64, u64)>,
 }
 
 impl Distribution {
-    pub(crate) fn add(&mut self, us: u64) {
+    /// Adds a sample, µs.
+    pub fn add(&mut self, us: u64) {
         let index = index_of(us);
         if self.counts.len() <= index {
             self.counts.resize(index + 1, 0);
@@ -20,10 +22,33 @@ impl Distribution {
         self.counts[index] = self.counts[index].saturating_add(1);
         self.samples += 1;
         self.sum_us += us;
+        self.widen((us, us));
     }
 
-    /// The value below which this part of the samples lies, ms.
-    fn quantile_ms(&self, part: f64) -> Option<f64> {
+    /// Number of samples.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Forgets all samples, but keeps the memory.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        (self.samples, self.sum_us, self.range_us) = (0, 0, None);
+    }
+
+    fn widen(&mut self, (low, high): (u64, u64)) {
+        let range = self.range_us.get_or_insert((low, high));
+        *range = (range.0.min(low), range.1.max(high));
+    }
+
+    /// Least and greatest sample, ms; `None` without samples.
+    pub fn range_ms(&self) -> Option<(f64, f64)> {
+        self.range_us
+            .map(|(low, high)| (low as f64 / 1e3, high as f64 / 1e3))
+    }
+
+    /// The value below which this part of the samples lies, ms, to 0.4 %; `None` without samples.
+    pub fn quantile_ms(&self, part: f64) -> Option<f64> {
         let last = self.samples.checked_sub(1)?;
         let rank = (last as f64 * part) as u64;
         let mut seen = 0;
@@ -34,7 +59,8 @@ impl Distribution {
         Some(middle_us(index) / 1e3)
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
+    /// Adds another one's samples.
+    pub fn merge(&mut self, other: &Self) {
         let len = self.counts.len().max(other.counts.len());
         self.counts.resize(len, 0);
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
@@ -42,6 +68,9 @@ impl Distribution {
         }
         self.samples += other.samples;
         self.sum_us += other.sum_us;
+        if let Some(range) = other.range_us {
+            self.widen(range);
+        }
     }
 
     pub(crate) fn summary_ms(&self) -> [Option<f64>; 3] {
@@ -52,7 +81,8 @@ impl Distribution {
         ]
     }
 
-    fn mean_ms(&self) -> Option<f64> {
+    /// Mean, ms; `None` without samples.
+    pub fn mean_ms(&self) -> Option<f64> {
         (self.samples > 0).then(|| self.sum_us as f64 / self.samples as f64 / 1e3)
     }
 }

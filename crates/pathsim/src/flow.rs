@@ -11,12 +11,17 @@ use crate::{MILLISECOND, MSS, SECOND, WIRE};
 pub(crate) const BIN_NS: u64 = 100 * MILLISECOND;
 /// Time between two readings of the smoothed RTT.
 const SRTT_EVERY_NS: u64 = 200 * MILLISECOND;
+/// The same for what looks closely.
+const SRTT_OFTEN_NS: u64 = 10 * MILLISECOND;
 
 #[derive(Default)]
 pub(crate) struct BinSums {
     bytes: u64,
     rtt_us: u64,
     samples: u64,
+    srtt_ns: Option<u64>,
+    cwnd: Option<u64>,
+    owd_p95_us: Option<u64>,
 }
 
 /// What is counted.
@@ -32,7 +37,14 @@ pub(crate) struct Counts {
     pub(crate) completed_ns: Option<u64>,
     pub(crate) rtts: Distribution,
     pub(crate) srtts: Distribution,
+    srtts_often: Distribution,
+    one_way: Distribution,
+    /// The last packet's one-way delay, and how much it differs from one to the next (RFC 3550 §6.4.1), ns.
+    last_way_ns: Option<u64>,
+    jitter_ns: f64,
     bins: Vec<BinSums>,
+    /// One-way delays in the bin with this number, µs.
+    ways_us: (u64, Vec<u64>),
 }
 
 /// A sender without ACKs.
@@ -54,6 +66,7 @@ pub(crate) struct Flow<'a> {
     /// Its one wake-up that counts; `u64::MAX` for none.
     pub(crate) wake_ns: u64,
     srtt_due_ns: u64,
+    srtt_often_due_ns: u64,
     pub(crate) counts: Counts,
 }
 
@@ -73,8 +86,27 @@ impl<'a> Flow<'a> {
             end_ns: spec.stop_ns.unwrap_or(u64::MAX).min(scenario.duration_ns),
             wake_ns: u64::MAX,
             srtt_due_ns: spec.start_ns + SRTT_EVERY_NS,
+            srtt_often_due_ns: spec.start_ns + SRTT_OFTEN_NS,
             counts: Counts::default(),
             spec,
+        }
+    }
+
+    /// A packet has arrived.
+    pub(crate) fn note_arrival(&mut self, now_ns: u64, sent_ns: u64, series: bool) {
+        let counts = &mut self.counts;
+        let way_ns = now_ns - sent_ns;
+        counts.arrived += 1;
+        counts.one_way.add(way_ns / 1000);
+        if let Some(last_ns) = counts.last_way_ns.replace(way_ns) {
+            counts.jitter_ns += (way_ns.abs_diff(last_ns) as f64 - counts.jitter_ns) / 16.0;
+        }
+        if series {
+            if counts.ways_us.0 != now_ns / BIN_NS {
+                counts.close_bin();
+                counts.ways_us.0 = now_ns / BIN_NS;
+            }
+            counts.ways_us.1.push(way_ns / 1000);
         }
     }
 
@@ -97,10 +129,17 @@ impl<'a> Flow<'a> {
 
     /// An ACK comes: the smoothed RTT was this until now.
     pub(crate) fn note_srtt(&mut self, now_ns: u64) {
+        let srtt_ns = self.sender.srtt_ns();
         while self.srtt_due_ns <= now_ns {
             self.srtt_due_ns += SRTT_EVERY_NS;
-            if self.sender.srtt_ns() > 0 {
-                self.counts.srtts.add(self.sender.srtt_ns() / 1000);
+            if srtt_ns > 0 {
+                self.counts.srtts.add(srtt_ns / 1000);
+            }
+        }
+        while self.srtt_often_due_ns <= now_ns {
+            self.srtt_often_due_ns += SRTT_OFTEN_NS;
+            if srtt_ns > 0 {
+                self.counts.srtts_often.add(srtt_ns / 1000);
             }
         }
     }
@@ -108,9 +147,12 @@ impl<'a> Flow<'a> {
     pub(crate) fn note_rtt(&mut self, now_ns: u64, rtt_ns: u64, series: bool) {
         self.counts.rtts.add(rtt_ns / 1000);
         if series {
+            let cwnd = self.controller.sending().cwnd;
             let bin = bin(&mut self.counts.bins, now_ns);
             bin.rtt_us += rtt_ns / 1000;
             bin.samples += 1;
+            bin.srtt_ns = Some(self.sender.srtt_ns());
+            bin.cwnd = Some(cwnd);
         }
     }
 
@@ -124,6 +166,7 @@ impl<'a> Flow<'a> {
         let stats = self.sender.stats;
         let sent = self.sent();
         let counts = &mut self.counts;
+        counts.close_bin();
         let start_ns = self.spec.start_ns.min(duration_ns);
         let end_ns = counts.completed_ns.unwrap_or(self.end_ns).max(start_ns);
         let half_start_ns = start_ns.max(duration_ns / 2);
@@ -154,6 +197,13 @@ impl<'a> Flow<'a> {
                 .completed_ns
                 .map(|at| (at - start_ns) as f64 / SECOND as f64),
             series: counts.bins.iter().map(BinSums::bin).collect(),
+            end_s: end_ns as f64 / SECOND as f64,
+            received_bytes: counts.goodput,
+            packets_lost: counts.missing,
+            jitter_ms: counts.jitter_ns / MILLISECOND as f64,
+            rtts: std::mem::take(&mut counts.rtts),
+            srtts: std::mem::take(&mut counts.srtts_often),
+            one_way: std::mem::take(&mut counts.one_way),
         }
     }
 }
@@ -163,7 +213,24 @@ impl BinSums {
         Bin {
             goodput_mbps: self.bytes as f64 * 8e3 / BIN_NS as f64,
             rtt_ms: self.rtt_us as f64 / 1e3 / self.samples.max(1) as f64,
+            srtt_ms: self.srtt_ns.map(|ns| ns as f64 / MILLISECOND as f64),
+            owd_p95_ms: self.owd_p95_us.map(|us| us as f64 / 1e3),
+            cwnd_packets: self.cwnd,
         }
+    }
+}
+
+impl Counts {
+    /// The bin of the one-way delays is over.
+    fn close_bin(&mut self) {
+        let (number, ways_us) = &mut self.ways_us;
+        // Nearest rank.
+        let rank = (ways_us.len() * 95).div_ceil(100);
+        if let Some(index) = rank.checked_sub(1) {
+            let p95 = *ways_us.select_nth_unstable(index).1;
+            bin(&mut self.bins, *number * BIN_NS).owd_p95_us = Some(p95);
+        }
+        ways_us.clear();
     }
 }
 

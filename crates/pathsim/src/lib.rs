@@ -6,6 +6,8 @@
 //!     └──────────────── ACKs, with their delay and loss ────────────────┘
 //! ```
 //!
+//! The [`link`] is public: an emulator of real packets uses the same model.
+//!
 //! Packets, not bytes, are simulated: every segment is [`MSS`] bytes of payload in [`WIRE`] bytes on
 //! the link. Time is integer nanoseconds, chance is ChaCha with the scenario's seed, and roots
 //! come from `libm`, so the same scenario and seed give the same result on every machine.
@@ -27,7 +29,7 @@ mod control;
 mod cubic;
 mod distribution;
 mod flow;
-mod link;
+pub mod link;
 mod network;
 mod prr;
 mod receiver;
@@ -40,11 +42,13 @@ mod simulation;
 pub use ccp::{Agent, CcpFlow};
 pub use control::{Ack, Controller, FixedRate, Sending};
 pub use cubic::Cubic;
+pub use distribution::Distribution;
 pub use reno::Reno;
 pub use results::{Bin, FlowResult, LinkBin, Results, jain};
 pub use scenario::{
     AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Loss, LossPlace, PathSpec,
-    QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Source, Trace, Transport,
+    QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Sfq, Source, Trace,
+    Transport,
 };
 pub use simulation::Simulation;
 

@@ -15,11 +15,12 @@ const MAX_COMPRESSED: u32 = 44;
 /// A compressed ACK may be late by this part of the RTT.
 const COMPRESSION_RTT_PARTS: u64 = 20;
 
-/// A packet in the network: the number of its transmission, and its segment.
+/// A packet in the network: the number of its transmission, its segment, and when it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Packet {
     pub(crate) tx: u64,
     pub(crate) segment: u64,
+    pub(crate) sent_ns: u64,
 }
 
 /// What to do after a packet.
@@ -175,7 +176,13 @@ mod tests {
     #[test]
     fn every_second_packet_and_every_odd_one_is_acknowledged() {
         let mut receiver = receiver();
-        let mut arrive = |segment| receiver.arrive(Packet { tx: 0, segment });
+        let mut arrive = |segment| {
+            receiver.arrive(Packet {
+                tx: 0,
+                segment,
+                sent_ns: 0,
+            })
+        };
         for segment in 0..QUICK_ACKS {
             assert_eq!(arrive(segment), (true, Answer::Ack(segment + 1)));
         }
@@ -187,7 +194,11 @@ mod tests {
         assert_eq!(arrive(18), (true, Answer::Ack(22)));
         assert_eq!(arrive(3), (false, Answer::Ack(23)));
         assert_eq!(receiver.delayed(20), None);
-        receiver.arrive(Packet { tx: 9, segment: 21 });
+        receiver.arrive(Packet {
+            tx: 9,
+            segment: 21,
+            sent_ns: 0,
+        });
         assert_eq!(receiver.delayed(22), Some(Answer::Ack(24)));
         assert_eq!(receiver.next, 22);
     }
@@ -197,16 +208,32 @@ mod tests {
     fn acks_above_a_gap_are_compressed() {
         let mut receiver = receiver();
         for segment in 0..QUICK_ACKS {
-            receiver.arrive(Packet { tx: 0, segment });
+            receiver.arrive(Packet {
+                tx: 0,
+                segment,
+                sent_ns: 0,
+            });
         }
-        let mut answers = (17..23).map(|segment| receiver.arrive(Packet { tx: 0, segment }).1);
+        let mut answers = (17..23).map(|segment| {
+            receiver
+                .arrive(Packet {
+                    tx: 0,
+                    segment,
+                    sent_ns: 0,
+                })
+                .1
+        });
         let acks: Vec<_> = answers.by_ref().take(3).collect();
         assert_eq!(acks, [17, 18, 19].map(Answer::Ack));
         assert_eq!(answers.next(), Some(Answer::Delay(19, MILLISECOND)));
         assert_eq!(answers.next(), Some(Answer::Wait));
         drop(answers);
         assert_eq!(receiver.delayed(19), Some(Answer::Ack(21)));
-        let filled = receiver.arrive(Packet { tx: 0, segment: 16 });
+        let filled = receiver.arrive(Packet {
+            tx: 0,
+            segment: 16,
+            sent_ns: 0,
+        });
         assert_eq!(filled, (true, Answer::Ack(22)));
     }
 
@@ -214,7 +241,11 @@ mod tests {
     fn an_ack_covers_those_that_were_lost_before_it() {
         let mut receiver = receiver();
         for segment in 0..5 {
-            receiver.arrive(Packet { tx: 0, segment });
+            receiver.arrive(Packet {
+                tx: 0,
+                segment,
+                sent_ns: 0,
+            });
         }
         let segments = |packets: Vec<Packet>| packets.iter().map(|p| p.segment).collect::<Vec<_>>();
         assert_eq!(segments(receiver.take(1).collect()), [0]);

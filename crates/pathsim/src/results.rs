@@ -13,6 +13,15 @@ pub struct Bin {
     pub goodput_mbps: f64,
     /// Mean of the RTT samples, ms; 0 without one.
     pub rtt_ms: f64,
+    /// The smoothed RTT at its end, ms.
+    #[serde(skip)]
+    pub srtt_ms: Option<f64>,
+    /// 95th percentile of the one-way delays of packets that arrived, ms.
+    #[serde(skip)]
+    pub owd_p95_ms: Option<f64>,
+    /// The congestion window at its end, packets.
+    #[serde(skip)]
+    pub cwnd_packets: Option<u64>,
 }
 
 /// The bottleneck in 100 ms.
@@ -59,6 +68,27 @@ pub struct FlowResult {
     /// 100 ms a bin from the run's start, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Bin>,
+    /// When its last data arrived, or it stopped, s of the run.
+    #[serde(skip)]
+    pub end_s: f64,
+    /// Payload that arrived for the first time, bytes.
+    #[serde(skip)]
+    pub received_bytes: u64,
+    /// Packets that were dropped or lost.
+    #[serde(skip)]
+    pub packets_lost: u64,
+    /// All RTT samples.
+    #[serde(skip)]
+    pub rtts: Distribution,
+    /// The smoothed RTT, read every 10 ms.
+    #[serde(skip)]
+    pub srtts: Distribution,
+    /// One-way delays of the packets that arrived, from their sending on.
+    #[serde(skip)]
+    pub one_way: Distribution,
+    /// Interarrival jitter at the end (RFC 3550 §6.4.1), ms; 0 before the second packet.
+    #[serde(skip)]
+    pub jitter_ms: f64,
 }
 
 /// What a run showed. The serialized field names are a public format.
@@ -94,6 +124,9 @@ pub struct Results {
     /// The bottleneck, 100 ms a bin, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_series: Vec<LinkBin>,
+    /// Packets that were lost at random; others that are missing were dropped by the queue.
+    #[serde(skip)]
+    pub random_losses: u64,
 }
 
 impl Results {
@@ -103,6 +136,7 @@ impl Results {
         flows: Vec<Flow<'_>>,
         peak: usize,
         mut link_series: Vec<LinkBin>,
+        random_losses: u64,
         events: u64,
     ) -> Self {
         let duration_ns = scenario.duration_ns;
@@ -146,6 +180,7 @@ impl Results {
             events,
             flows: of_flows,
             link_series,
+            random_losses,
         }
     }
 }

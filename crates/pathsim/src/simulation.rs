@@ -6,7 +6,7 @@
 use crate::control::Controller;
 use crate::flow::Flow;
 use crate::link::Fate;
-use crate::network::{Event, Network};
+use crate::network::{Event, Network, OfFlow};
 use crate::receiver::{Answer, Packet};
 use crate::results::Results;
 use crate::scenario::{InvalidScenario, Scenario, Source, Transport};
@@ -21,7 +21,7 @@ pub struct Simulation<'a> {
     now_ns: u64,
     flows: Vec<Flow<'a>>,
     /// What becomes of packets in the link's turn; kept for its memory.
-    fates: Vec<((u32, Packet), Fate)>,
+    fates: Vec<(OfFlow, Fate<OfFlow>)>,
 }
 
 impl<'a> Simulation<'a> {
@@ -45,7 +45,7 @@ impl<'a> Simulation<'a> {
             .map(|(spec, controller)| Flow::new(spec, controller, &scenario))
             .collect();
         let mut simulation = Self {
-            network: Network::new(&scenario),
+            network: Network::new(&scenario)?,
             flows,
             fates: Vec::new(),
             handled: 0,
@@ -66,15 +66,31 @@ impl<'a> Simulation<'a> {
     }
 
     /// Runs to the end, and says every simulated second how far it is (s).
-    pub fn run_with_progress(mut self, mut progress: impl FnMut(u64)) -> Results {
+    pub fn run_with_progress(self, mut progress: impl FnMut(u64)) -> Results {
+        let ended = self.run_while(|second| {
+            progress(second);
+            true
+        });
+        // Nothing has asked it to stop.
+        ended.unwrap_or_else(|stopped| stopped.results())
+    }
+
+    /// Runs to the end, if every simulated second (s) is allowed to begin.
+    ///
+    /// # Errors
+    /// The simulation as far as it is, if one was not.
+    #[allow(clippy::result_large_err, reason = "once in a run")]
+    pub fn run_while(mut self, mut go_on: impl FnMut(u64) -> bool) -> Result<Results, Self> {
         let mut second = 0;
         while self.step() {
             if self.now_ns / SECOND > second {
                 second = self.now_ns / SECOND;
-                progress(second);
+                if !go_on(second) {
+                    return Err(self);
+                }
             }
         }
-        self.results()
+        Ok(self.results())
     }
 
     /// Handles one event; `false` at the end of the run.
@@ -91,7 +107,10 @@ impl<'a> Simulation<'a> {
         match event {
             Event::Wake if self.flows[index].wake_ns == now_ns => self.wake(index),
             Event::Wake => {}
-            Event::Arrive(packet) => self.arrive(index, packet),
+            Event::Arrive(packet) => {
+                self.network.link.arrived();
+                self.arrive(index, packet);
+            }
             Event::DelayedAck(number) => {
                 if let Some(answer) = self.flows[index].receiver.delayed(number) {
                     self.answer(index, answer);
@@ -145,6 +164,8 @@ impl<'a> Simulation<'a> {
             .send(now_ns, flow.controller.as_ref(), |packet| {
                 *missing += u64::from(network.transmit(now_ns, index, packet, forward_ns));
             });
+        self.count_displaced();
+        let (flow, network) = (&mut self.flows[index], &mut self.network);
         let sender = flow.sender.wake_at_ns();
         let next = [sender, flow.controller.wake_at_ns()];
         let next = next.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -163,6 +184,14 @@ impl<'a> Simulation<'a> {
             .network
             .transmit(self.now_ns, index, packet, forward_ns);
         self.flows[index].counts.missing += u64::from(gone);
+        self.count_displaced();
+    }
+
+    /// Other flows' packets that were dropped for one that was sent.
+    fn count_displaced(&mut self) {
+        for victim in self.network.displaced.drain(..) {
+            self.flows[victim as usize].counts.missing += 1;
+        }
     }
 
     /// The link's turn: one packet leaves, and others may be dropped.
@@ -210,6 +239,7 @@ impl<'a> Simulation<'a> {
         let packet = Packet {
             tx: number,
             segment: number,
+            sent_ns: self.now_ns,
         };
         self.transmit(index, packet);
     }
@@ -217,7 +247,7 @@ impl<'a> Simulation<'a> {
     fn arrive(&mut self, index: usize, packet: Packet) {
         let now_ns = self.now_ns;
         let flow = &mut self.flows[index];
-        flow.counts.arrived += 1;
+        flow.note_arrival(now_ns, packet.sent_ns, self.scenario.series);
         if now_ns >= flow.end_ns {
             return;
         }
@@ -241,7 +271,7 @@ impl<'a> Simulation<'a> {
                 let release_ns = flow.receiver.release_ns(now_ns);
                 flow.last_release_ns = flow.last_release_ns.max(release_ns);
                 let at_ns = flow.last_release_ns + back_ns;
-                if !self.network.ack_losses.next() {
+                if !self.network.ack_losses.is_next_lost() {
                     self.network.push(at_ns, index, Event::Ack(before));
                 }
             }
@@ -292,8 +322,9 @@ impl<'a> Simulation<'a> {
         Results::of(
             &scenario,
             flows,
-            network.link.peak,
+            network.link.peak(),
             network.link_bins,
+            network.random_losses,
             handled,
         )
     }
@@ -326,7 +357,7 @@ mod tests {
     use super::*;
     use crate::{
         CoDel, Cubic, FixedRate, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, QueueDiscipline,
-        Reno, RouteChange,
+        QueueLimit, Reno, RouteChange, Sfq,
     };
 
     /// Nothing appears or vanishes: at any time, what was sent has arrived, is lost, or is on its way, and
@@ -334,7 +365,7 @@ mod tests {
     fn conserves_packets(change: impl FnOnce(&mut Scenario)) {
         let mut path = PathSpec::clean(20_000_000, 30 * MILLISECOND);
         path.loss = Loss::Random(0.02);
-        path.jitter = Jitter {
+        path.jitter = Jitter::Uniform {
             max_ns: 6 * MILLISECOND,
             reorder: true,
         };
@@ -377,6 +408,15 @@ mod tests {
     #[test]
     fn packets_are_conserved() {
         conserves_packets(|_| {});
+    }
+
+    #[test]
+    fn packets_are_conserved_under_sfq_and_a_delay_limit() {
+        conserves_packets(|scenario| {
+            scenario.path.discipline = QueueDiscipline::Sfq(Sfq::default());
+            scenario.path.queue = QueueLimit::Packets(20);
+            scenario.path.delay_limit_packets = Some(60);
+        });
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn scenario(discipline: QueueDiscipline, rate: RateSchedule) -> Scenario {
         mean_length: 2.5,
     };
     path.ack_loss = Loss::Random(0.05);
-    path.jitter = Jitter {
+    path.jitter = Jitter::Uniform {
         max_ns: 2 * MILLISECOND,
         reorder: true,
     };

@@ -5,7 +5,7 @@
 
 use pathsim::{
     Ack, CoDel, Controller, Cubic, FixedRate, FlowResult, FlowSpec, Loss, MILLISECOND, MSS,
-    PathSpec, QueueDiscipline, QueueLimit, Results, RouteChange, SECOND, Scenario, Sending,
+    PathSpec, QueueDiscipline, QueueLimit, Results, RouteChange, SECOND, Scenario, Sending, Sfq,
     Simulation, Source, Transport,
 };
 use std::cell::RefCell;
@@ -54,6 +54,29 @@ fn codel_keeps_a_greedy_flow_near_its_target() {
     assert!((1.0..6.0).contains(&wait), "{wait}");
     assert!(controlled.share > 0.9, "{}", controlled.share);
     assert_eq!(controlled.flows[0].timeouts, 0);
+}
+
+/// Cubic beside datagrams at the rate of the link: in one queue these leave it next to nothing, under sfq each has half.
+#[test]
+fn sfq_protects_a_flow_from_one_that_does_not_give_way() {
+    let mut scenario = scenario();
+    scenario.flows.push(FlowSpec {
+        transport: Transport::Udp,
+        ..FlowSpec::new("udp")
+    });
+    let goodput = |scenario: Scenario| {
+        let rate = 50_000_000 / 8;
+        let flood: Box<dyn Controller> = Box::new(FixedRate { rate });
+        let controllers = vec![Box::new(Cubic::default()) as Box<dyn Controller>, flood];
+        let out = Simulation::new(scenario, controllers).unwrap().run();
+        out.flows[0].goodput_mbps
+    };
+    let unprotected = goodput(scenario.clone());
+    assert!(unprotected < 5.0, "{unprotected}");
+    scenario.path.discipline = QueueDiscipline::Sfq(Sfq::default());
+    scenario.path.queue = QueueLimit::Packets(Sfq::LINUX_LIMIT_PACKETS);
+    let protected = goodput(scenario);
+    assert!((20.0..25.0).contains(&protected), "{protected}");
 }
 
 /// 10 % too many packets, 417 per second, that nothing slows down. The time between drops, 0.1 s / √n, makes 50 t drops

@@ -122,7 +122,7 @@ fn cubic_under_loss_is_what_its_rfc_says() {
 fn reordering_collapses_nobody() {
     for scheme in ["reno", "cubic"] {
         let mut reordering = path();
-        reordering.jitter = Jitter {
+        reordering.jitter = Jitter::Uniform {
             max_ns: 6 * MILLISECOND,
             reorder: true,
         };

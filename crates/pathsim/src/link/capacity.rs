@@ -1,12 +1,14 @@
 //! When the link can begin and end the transmission of a packet.
 
-use crate::scenario::RateSchedule;
+use crate::scenario::{RateSchedule, Trace};
 use crate::{SECOND, WIRE};
 
 pub(super) struct Capacity {
     rate: RateSchedule,
     /// The step in force, or the next unused opportunity.
     cursor: u64,
+    /// What the opportunity before that has left, bytes: small packets share one, as in mahimahi.
+    spare: u64,
     busy_until_ns: u64,
 }
 
@@ -15,26 +17,40 @@ impl Capacity {
         Self {
             rate,
             cursor: 0,
+            spare: 0,
             busy_until_ns: 0,
         }
+    }
+
+    pub(super) fn rate(&self) -> &RateSchedule {
+        &self.rate
     }
 
     /// When the next packet's turn comes, for one that is there now.
     pub(super) fn turn_ns(&self, now_ns: u64) -> u64 {
         match &self.rate {
+            RateSchedule::Trace(trace) if self.has_spare(trace, now_ns) => {
+                trace.time_ns(self.cursor - 1)
+            }
             RateSchedule::Trace(trace) => trace.time_ns(self.cursor.max(trace.first_at(now_ns))),
             RateSchedule::Constant(_) | RateSchedule::Steps(_) => self.busy_until_ns.max(now_ns),
         }
     }
 
-    /// Sends a packet; returns when its last bit has left.
-    pub(super) fn send(&mut self, now_ns: u64) -> u64 {
+    /// Whether an opportunity that is not over has room.
+    fn has_spare(&self, trace: &Trace, now_ns: u64) -> bool {
+        self.spare > 0 && trace.time_ns(self.cursor - 1) >= now_ns
+    }
+
+    /// Sends a packet; returns when its last bit has left. Rounds down to ns.
+    pub(super) fn send(&mut self, now_ns: u64, bytes: u32) -> u64 {
+        let bytes = u64::from(bytes.max(1));
         let start = self.busy_until_ns.max(now_ns);
         self.busy_until_ns = match &self.rate {
-            RateSchedule::Constant(bps) => start + WIRE * 8 * SECOND / bps,
+            RateSchedule::Constant(bps) => start + bytes * 8 * SECOND / bps,
             RateSchedule::Steps(steps) => {
                 // The bits that are left, over the steps that the packet spans.
-                let (mut at, mut bits) = (start, (WIRE * 8) as f64);
+                let (mut at, mut bits) = (start, (bytes * 8) as f64);
                 loop {
                     let step = self.cursor as usize;
                     let end = steps.get(step + 1).map_or(u64::MAX, |next| next.0);
@@ -52,9 +68,15 @@ impl Capacity {
                 }
             }
             RateSchedule::Trace(trace) => {
-                let next = self.cursor.max(trace.first_at(now_ns));
-                self.cursor = next + 1;
-                trace.time_ns(next)
+                if !self.has_spare(trace, now_ns) {
+                    self.cursor = self.cursor.max(trace.first_at(now_ns));
+                    self.spare = 0;
+                }
+                // A packet that is longer than what is left of one goes on in the next.
+                let more = bytes.saturating_sub(self.spare).div_ceil(WIRE);
+                self.cursor += more;
+                self.spare = self.spare + more * WIRE - bytes;
+                trace.time_ns(self.cursor - 1)
             }
         };
         self.busy_until_ns

@@ -1,6 +1,6 @@
 //! Random loss and random delay.
 
-use crate::scenario::{Jitter, Loss};
+use crate::scenario::{Jitter, Loss, exponential};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -12,7 +12,8 @@ fn stream(seed: u64, number: u64) -> ChaCha8Rng {
 }
 
 /// Decides packet by packet which are lost.
-pub(crate) struct Losses {
+#[derive(Debug)]
+pub struct Losses {
     loss: Loss,
     in_burst: bool,
     rng: ChaCha8Rng,
@@ -23,8 +24,8 @@ impl Losses {
         Self::new(loss, stream(seed, 1))
     }
 
-    /// Of ACKs on the way back.
-    pub(crate) fn back(loss: Loss, seed: u64) -> Self {
+    /// Of ACKs on the way back. Equal seeds make equal decisions.
+    pub fn back(loss: Loss, seed: u64) -> Self {
         Self::new(loss, stream(seed, 3))
     }
 
@@ -36,8 +37,8 @@ impl Losses {
         }
     }
 
-    /// Whether the next one is lost.
-    pub(crate) fn next(&mut self) -> bool {
+    /// Whether the next packet is lost.
+    pub fn is_next_lost(&mut self) -> bool {
         match self.loss {
             Loss::None => false,
             Loss::Random(ratio) => ratio > 0.0 && self.rng.random::<f64>() < ratio,
@@ -73,13 +74,19 @@ impl Jitterer {
 
     /// When a packet that leaves the bottleneck then has passed, ns.
     pub(super) fn exit_ns(&mut self, departure_ns: u64) -> u64 {
-        if self.jitter.max_ns == 0 {
-            return departure_ns;
-        }
-        let late = departure_ns + self.rng.random_range(0..=self.jitter.max_ns);
-        if self.jitter.reorder {
-            return late;
-        }
+        let late = match self.jitter {
+            Jitter::None | Jitter::Uniform { max_ns: 0, .. } => return departure_ns,
+            Jitter::Uniform { max_ns, reorder } => {
+                let late = departure_ns + self.rng.random_range(0..=max_ns);
+                if reorder {
+                    return late;
+                }
+                late
+            }
+            Jitter::Exponential { mean_ns } => {
+                departure_ns + (exponential(&mut self.rng) * mean_ns as f64) as u64
+            }
+        };
         self.last_exit_ns = self.last_exit_ns.max(late);
         self.last_exit_ns
     }

@@ -8,15 +8,12 @@
 //! The drops come ever faster until the senders give way. A new dropping state soon after the last one
 //! begins with the rate of drops at which that one ended.
 
+use super::queue::{Fifo, Waiting};
 use crate::WIRE;
 use crate::scenario::CoDel;
-use std::collections::VecDeque;
 
 /// A new dropping state that begins within so many intervals goes on where the last one ended.
 const MEMORY_INTERVALS: u64 = 16;
-
-/// A packet that waits, with the time at which it came.
-pub(super) type Waiting<T> = (u64, T);
 
 pub(super) struct Controller {
     codel: CoDel,
@@ -45,14 +42,14 @@ impl Controller {
     pub(super) fn dequeue<T>(
         &mut self,
         now_ns: u64,
-        queue: &mut VecDeque<Waiting<T>>,
+        queue: &mut Fifo<T>,
         mut dropped: impl FnMut(T),
-    ) -> Option<T> {
+    ) -> Option<Waiting<T>> {
         let (mut packet, mut may_drop) = self.pop(now_ns, queue)?;
         if self.dropping {
             self.dropping = may_drop;
             while self.dropping && now_ns >= self.drop_next_ns {
-                dropped(packet);
+                dropped(packet.packet);
                 self.count += 1;
                 (packet, may_drop) = self.pop(now_ns, queue)?;
                 self.dropping = may_drop;
@@ -61,7 +58,7 @@ impl Controller {
                 }
             }
         } else if may_drop {
-            dropped(packet);
+            dropped(packet.packet);
             let popped = self.pop(now_ns, queue);
             self.dropping = true;
             let more = self.count - self.last_count;
@@ -81,23 +78,22 @@ impl Controller {
     }
 
     /// The first packet, and whether the wait allows to drop it.
-    fn pop<T>(&mut self, now_ns: u64, queue: &mut VecDeque<Waiting<T>>) -> Option<(T, bool)> {
-        let Some((since_ns, packet)) = queue.pop_front() else {
+    fn pop<T>(&mut self, now_ns: u64, queue: &mut Fifo<T>) -> Option<(Waiting<T>, bool)> {
+        let Some(first) = queue.pop() else {
             self.first_above_ns = None;
             self.dropping = false;
             return None;
         };
-        let short = now_ns - since_ns < self.codel.target_ns;
-        let bytes = queue.len() as u64 * WIRE;
-        if short || bytes <= WIRE {
+        let short = now_ns - first.since_ns < self.codel.target_ns;
+        if short || queue.bytes() <= WIRE {
             self.first_above_ns = None;
-            return Some((packet, false));
+            return Some((first, false));
         }
         let first_above_ns = *self
             .first_above_ns
             .get_or_insert(now_ns + self.codel.interval_ns);
         // It was inserted only now if it lies a whole interval ahead.
-        Some((packet, now_ns >= first_above_ns))
+        Some((first, now_ns >= first_above_ns))
     }
 }
 
@@ -106,18 +102,26 @@ mod tests {
     use super::*;
     use crate::MILLISECOND;
 
+    fn packet<T>(since_ns: u64, packet: T) -> Waiting<T> {
+        Waiting {
+            since_ns,
+            bytes: WIRE as u32,
+            packet,
+        }
+    }
+
     /// Times at which an overfull queue, served once a millisecond, loses packets, ms.
     fn drops(waits_ms: u64, served: u64) -> Vec<u64> {
         let mut controller = Controller::new(CoDel::default());
-        let mut queue = VecDeque::new();
+        let mut queue = Fifo::default();
         let mut drops = Vec::new();
         for now_ms in waits_ms..waits_ms + served {
             // Whatever is dropped, the head has waited for so long, and more wait behind it.
             while queue.len() < 20 {
-                queue.push_back(((now_ms - waits_ms) * MILLISECOND, now_ms));
+                queue.push(packet((now_ms - waits_ms) * MILLISECOND, now_ms));
             }
-            for (since_ns, _) in &mut queue {
-                *since_ns = (now_ms - waits_ms) * MILLISECOND;
+            for waiting in queue.iter_mut() {
+                waiting.since_ns = (now_ms - waits_ms) * MILLISECOND;
             }
             controller.dequeue(now_ms * MILLISECOND, &mut queue, |_| {
                 drops.push(now_ms - waits_ms);
@@ -152,10 +156,14 @@ mod tests {
     fn the_last_packet_is_never_dropped() {
         let mut controller = Controller::new(CoDel::default());
         for second in 0..100 {
-            let mut queue = VecDeque::from([(0, 0), (0, 1)]);
+            let mut queue = Fifo::default();
+            for number in [0, 1] {
+                queue.push(packet(0, number));
+            }
             let now_ns = (second + 10) * 1000 * MILLISECOND;
             let drop = |packet| panic!("dropped {packet}");
-            assert_eq!(controller.dequeue(now_ns, &mut queue, drop), Some(0));
+            let next = controller.dequeue(now_ns, &mut queue, drop);
+            assert_eq!(next.map(|first| first.packet), Some(0));
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use super::{InvalidScenario, MAX_TIME_NS, in_range, time};
 use crate::{MILLISECOND, MSS};
+use serde::{Deserialize, Serialize};
 
 /// Segments in a burst at most: 64 KiB, as Linux hands them to a device with segmentation offload.
 const MAX_BURST_SEGMENTS: u32 = 44;
 
 /// How a flow's data gets there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// With ACKs and retransmissions.
     #[default]
@@ -17,7 +18,7 @@ pub enum Transport {
 }
 
 /// What the application has to send. What it writes is counted in whole segments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// Always more.
     #[default]
@@ -36,7 +37,7 @@ pub enum Source {
 }
 
 /// When a receiver acknowledges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicy {
     /// After so many packets in order, at least 1. What is out of order is acknowledged at once.
     pub every: u32,
@@ -62,7 +63,7 @@ impl Default for AckPolicy {
 }
 
 /// One flow.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowSpec {
     /// Name of its scheme, for results.
     pub scheme: String,

@@ -6,11 +6,13 @@ mod schedule;
 
 pub use flow::{AckPolicy, FlowSpec, Source, Transport};
 pub use path::{
-    CoDel, Jitter, Loss, LossPlace, PathSpec, QueueDiscipline, QueueLimit, RouteChange,
+    CoDel, Jitter, Loss, LossPlace, PathSpec, QueueDiscipline, QueueLimit, RouteChange, Sfq,
 };
+pub(crate) use schedule::exponential;
 pub use schedule::{RateSchedule, Trace};
 
 use crate::{MILLISECOND, SECOND};
+use serde::{Deserialize, Serialize};
 
 /// Longest run, propagation delay or start time: what leaves room in nanoseconds of 64 bits.
 const MAX_TIME_NS: u64 = 100_000 * SECOND;
@@ -52,7 +54,7 @@ pub enum InvalidScenario {
 }
 
 /// A path, flows, and for how long.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// The path.
     pub path: PathSpec,

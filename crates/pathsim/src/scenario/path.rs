@@ -2,9 +2,10 @@
 
 use super::{InvalidScenario, MAX_TIME_NS, RateSchedule, in_range, time};
 use crate::{MILLISECOND, SECOND, WIRE};
+use serde::{Deserialize, Serialize};
 
 /// What the queue holds at most, besides the packet in transmission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueueLimit {
     /// Packets, at least 1.
     Packets(u32),
@@ -13,17 +14,43 @@ pub enum QueueLimit {
 }
 
 /// What the queue drops, besides what it has no room for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueueDiscipline {
     /// Nothing.
     #[default]
     DropTail,
     /// Packets that have waited, while all have waited for too long.
     CoDel(CoDel),
+    /// Packets of the flow that has most of them waiting. Flows take turns.
+    Sfq(Sfq),
+}
+
+/// Stochastic fairness queueing (McKenney 1990), as Linux' sfq: flows are hashed to buckets, which take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sfq {
+    /// Number of buckets, 1 to 65536; flows that share one share its turn. Linux' `divisor`.
+    pub buckets: u32,
+    /// What a bucket may send in its turn, bytes; at least a packet of full size. Linux' `quantum`.
+    pub quantum_bytes: u32,
+}
+
+impl Sfq {
+    /// Packets that Linux' sfq holds, all flows together.
+    pub const LINUX_LIMIT_PACKETS: u32 = 127;
+}
+
+impl Default for Sfq {
+    /// As Linux: 1024 buckets, a packet at a time.
+    fn default() -> Self {
+        Self {
+            buckets: 1024,
+            quantum_bytes: WIRE as u32,
+        }
+    }
 }
 
 /// Controlled delay (RFC 8289).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoDel {
     /// The wait that a standing queue may have, ns; above 0.
     pub target_ns: u64,
@@ -42,7 +69,7 @@ impl Default for CoDel {
 }
 
 /// Random loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Loss {
     /// None.
     #[default]
@@ -90,7 +117,7 @@ impl Loss {
 }
 
 /// Where random loss falls on the way there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LossPlace {
     /// Behind the bottleneck: a lost packet has waited, and has used its capacity. As on a radio link.
     #[default]
@@ -99,18 +126,30 @@ pub enum LossPlace {
     InFront,
 }
 
-/// Random extra delay on the way there, uniform in 0 to a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Jitter {
-    /// The limit, ns; 0 for none.
-    pub max_ns: u64,
-    /// Whether packets may overtake each other.
-    pub reorder: bool,
+/// Random extra delay on the way there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Jitter {
+    /// None.
+    #[default]
+    None,
+    /// Uniform in 0 to a limit.
+    Uniform {
+        /// The limit, ns.
+        max_ns: u64,
+        /// Whether packets may overtake each other.
+        reorder: bool,
+    },
+    /// Exponentially distributed; packets keep their order, so that they wait for those before them.
+    Exponential {
+        /// Mean of what is drawn for each packet, ns. The delays are longer than that where packets follow each other
+        /// more closely, as they wait for late ones.
+        mean_ns: u64,
+    },
 }
 
 /// A change of the route: packets and ACKs that set out later take this long. Those on their way keep
 /// their time, so a shorter route lets later packets overtake earlier ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteChange {
     /// When, ns.
     pub at_ns: u64,
@@ -119,7 +158,7 @@ pub struct RouteChange {
 }
 
 /// The path that all flows share.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathSpec {
     /// Capacity.
     pub rate: RateSchedule,
@@ -139,6 +178,9 @@ pub struct PathSpec {
     pub ack_loss: Loss,
     /// Random delay.
     pub jitter: Jitter,
+    /// Packets that the way there holds at most, waiting or travelling: netem's `limit`, which counts both. `None` for
+    /// a way that holds any number.
+    pub delay_limit_packets: Option<u32>,
 }
 
 impl PathSpec {
@@ -154,6 +196,7 @@ impl PathSpec {
             loss_place: LossPlace::default(),
             ack_loss: Loss::None,
             jitter: Jitter::default(),
+            delay_limit_packets: None,
         };
         path.queue = QueueLimit::Packets(path.bdp_packets(1.0));
         path
@@ -171,7 +214,7 @@ impl PathSpec {
     }
 
     /// Two-way propagation delay for what sets out now, ns.
-    pub(crate) fn rtt_at_ns(&self, now_ns: u64) -> u64 {
+    pub fn rtt_at_ns(&self, now_ns: u64) -> u64 {
         let changes = self
             .route_changes
             .partition_point(|change| change.at_ns <= now_ns);
@@ -181,10 +224,27 @@ impl PathSpec {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), InvalidScenario> {
+    /// Whether this path can be simulated and emulated.
+    ///
+    /// # Errors
+    /// [`InvalidScenario`] names the value that is out of range.
+    pub fn check(&self) -> Result<(), InvalidScenario> {
         self.rate.check()?;
         time("the RTT in ns", self.rtt_ns)?;
-        time("the jitter in ns", self.jitter.max_ns)?;
+        match self.jitter {
+            Jitter::None => {}
+            Jitter::Uniform { max_ns: ns, .. } | Jitter::Exponential { mean_ns: ns } => {
+                time("the jitter in ns", ns)?;
+            }
+        }
+        if let Some(packets) = self.delay_limit_packets {
+            in_range(
+                "the delay line's limit in packets",
+                packets.into(),
+                1..=10_000_000,
+                "1 to 10000000",
+            )?;
+        }
         match self.queue {
             QueueLimit::Packets(n) => in_range(
                 "the queue in packets",
@@ -209,6 +269,27 @@ impl PathSpec {
                 range,
             )?;
             in_range("CoDel's interval in ns", codel.interval_ns, positive, range)?;
+        }
+        if let QueueDiscipline::Sfq(sfq) = self.discipline {
+            in_range(
+                "sfq's number of buckets",
+                sfq.buckets.into(),
+                1..=65_536,
+                "1 to 65536",
+            )?;
+            in_range(
+                "sfq's quantum in bytes",
+                sfq.quantum_bytes.into(),
+                WIRE..=1 << 30,
+                "one packet of 1500 bytes to 1 GiB",
+            )?;
+            if let QueueLimit::Bytes(bytes) = self.queue {
+                return Err(InvalidScenario::Range {
+                    what: "sfq's queue",
+                    value: format!("{bytes} bytes"),
+                    range: "a number of packets, as Linux' (127 there)",
+                });
+            }
         }
         self.loss.check()?;
         self.ack_loss.check()?;

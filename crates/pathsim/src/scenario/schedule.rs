@@ -2,13 +2,22 @@
 
 use super::{InvalidScenario, MAX_TIME_NS, in_range};
 use crate::{MILLISECOND, SECOND, WIRE};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Slowest and fastest link, bits per second.
 const RATE_RANGE: std::ops::RangeInclusive<u64> = 1_000..=100_000_000_000;
 
+/// Opportunities of a drawn trace at most; 100 MB of memory.
+const MAX_DRAWN: u64 = 12_000_000;
+
+/// Steps in a period of a rate that swings, enough for a sine within 8 % of its amplitude.
+const STEPS_PER_SWING: u64 = 40;
+
 /// When a link of varying capacity can send: one packet per opportunity, as in mahimahi.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     /// Opportunities in ms, ascending; a time may occur several times, or not at all.
     opportunities_ms: Vec<u64>,
@@ -78,7 +87,7 @@ impl Trace {
 }
 
 /// Capacity of the link over time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RateSchedule {
     /// Bits per second, 1 kbit/s to 100 Gbit/s.
     Constant(u64),
@@ -89,6 +98,69 @@ pub enum RateSchedule {
 }
 
 impl RateSchedule {
+    /// Deliveries as a Poisson process: between opportunities of one packet pass exponentially distributed times, of a
+    /// mean that makes `mean_bps`. The trace has times of whole milliseconds, as mahimahi's, and begins anew after
+    /// `length_ns`.
+    ///
+    /// # Errors
+    /// [`InvalidScenario::Range`] for a rate out of 1 kbit/s to 100 Gbit/s, or a length that holds less than 10 or
+    /// more than 12 million packets.
+    pub fn poisson(mean_bps: u64, length_ns: u64, seed: u64) -> Result<Self, InvalidScenario> {
+        Self::Constant(mean_bps).check()?;
+        let mean_ns = (WIRE * 8 * SECOND) as f64 / mean_bps as f64;
+        let expected = (length_ns as f64 / mean_ns) as u64;
+        let range = "long enough for 10 packets, and for 12 million at most";
+        in_range("a drawn trace's packets", expected, 10..=MAX_DRAWN, range)?;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (mut at_ns, mut opportunities_ms) = (0.0, Vec::new());
+        let length_ms = length_ns.div_ceil(MILLISECOND);
+        loop {
+            at_ns += exponential(&mut rng) * mean_ns;
+            let ms = (at_ns / MILLISECOND as f64).ceil() as u64;
+            if ms > length_ms {
+                break;
+            }
+            opportunities_ms.push(ms);
+        }
+        // A trace lasts until its last opportunity.
+        match opportunities_ms.last_mut() {
+            Some(last) => *last = length_ms,
+            None => opportunities_ms.push(length_ms),
+        }
+        Ok(Self::Trace(Arc::new(Trace { opportunities_ms })))
+    }
+
+    /// A rate that swings about `mean_bps` as a sine, by `amplitude_bps` up and down, for `length_ns`; after that it
+    /// keeps its last value. It begins at the mean, upwards, and has 40 steps per period.
+    ///
+    /// # Errors
+    /// [`InvalidScenario::Range`] for rates out of 1 kbit/s to 100 Gbit/s, a period under 1 ms, or a length of more
+    /// than 10,000 periods.
+    pub fn swing(
+        mean_bps: u64,
+        amplitude_bps: u64,
+        period_ns: u64,
+        length_ns: u64,
+    ) -> Result<Self, InvalidScenario> {
+        let period = MILLISECOND..=MAX_TIME_NS;
+        let range = "1 ms to 100000 s";
+        in_range("a swing's period in ns", period_ns, period, range)?;
+        let most = period_ns.saturating_mul(10_000).min(MAX_TIME_NS);
+        let range = "10000 periods at most";
+        in_range("a swing's length in ns", length_ns, 0..=most, range)?;
+        Self::Constant(mean_bps.saturating_add(amplitude_bps)).check()?;
+        Self::Constant(mean_bps.saturating_sub(amplitude_bps)).check()?;
+        let step_at = |number| number * period_ns / STEPS_PER_SWING;
+        let steps = (0..).take_while(|number| *number == 0 || step_at(*number) < length_ns);
+        let steps = steps.map(|number| {
+            let turns = (number % STEPS_PER_SWING) as f64 + 0.5;
+            let phase = std::f64::consts::TAU * turns / STEPS_PER_SWING as f64;
+            let bps = mean_bps as f64 + amplitude_bps as f64 * libm::sin(phase);
+            (step_at(number), bps.round() as u64)
+        });
+        Ok(Self::Steps(steps.collect()))
+    }
+
     /// Bytes that the link can carry between two times in ns.
     pub fn capacity_bytes(&self, from_ns: u64, to_ns: u64) -> f64 {
         let to_ns = to_ns.max(from_ns);
@@ -111,7 +183,11 @@ impl RateSchedule {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), InvalidScenario> {
+    /// Whether the rates are possible, and in order.
+    ///
+    /// # Errors
+    /// [`InvalidScenario::Range`] names the value that is not.
+    pub fn check(&self) -> Result<(), InvalidScenario> {
         let rate = |bps: u64| {
             in_range(
                 "the rate in bit/s",
@@ -138,9 +214,68 @@ impl RateSchedule {
     }
 }
 
+/// Exponentially distributed, of mean 1.
+pub(crate) fn exponential(rng: &mut impl Rng) -> f64 {
+    // Of a number above 0.
+    -libm::log(1.0 - rng.random::<f64>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn poisson_deliveries_have_the_rate_and_the_scatter() {
+        let schedule = RateSchedule::poisson(12_000_000, 100 * SECOND, 5).unwrap();
+        let RateSchedule::Trace(trace) = &schedule else {
+            panic!("{schedule:?}")
+        };
+        // 1000 packets/s expected; five standard deviations of 100,000 are 1.6 %.
+        let bytes = schedule.capacity_bytes(0, 100 * SECOND);
+        assert!((bytes / 150e6 - 1.0).abs() < 0.016, "{bytes}");
+        let mut counts = vec![0u32; 100_001];
+        trace
+            .opportunities_ms
+            .iter()
+            .for_each(|ms| counts[*ms as usize] += 1);
+        // The counts of 1 ms are Poisson distributed with mean 1: variance 1, and e^-1 of them 0.
+        let empty = counts.iter().filter(|count| **count == 0).count() as f64 / 1e5;
+        assert!((empty - (-1f64).exp()).abs() < 0.01, "{empty}");
+        let variance = counts
+            .iter()
+            .map(|count| (f64::from(*count) - 1.0).powi(2))
+            .sum::<f64>()
+            / 1e5;
+        assert!((variance - 1.0).abs() < 0.03, "{variance}");
+        assert_eq!(
+            schedule,
+            RateSchedule::poisson(12_000_000, 100 * SECOND, 5).unwrap()
+        );
+        assert_ne!(
+            schedule,
+            RateSchedule::poisson(12_000_000, 100 * SECOND, 6).unwrap()
+        );
+        let error = RateSchedule::poisson(12_000_000, MILLISECOND, 5).unwrap_err();
+        assert!(error.to_string().contains("10 packets"), "{error}");
+    }
+
+    #[test]
+    fn a_swing_is_a_sine_about_its_mean() {
+        let swing = RateSchedule::swing(50_000_000, 20_000_000, 10 * SECOND, 60 * SECOND).unwrap();
+        swing.check().unwrap();
+        let mbps = |from_s: u64, to_s: u64| {
+            swing.capacity_bytes(from_s * SECOND, to_s * SECOND) * 8.0
+                / 1e6
+                / (to_s - from_s) as f64
+        };
+        assert!((mbps(0, 10) - 50.0).abs() < 1e-3, "{}", mbps(0, 10));
+        // The mean of half a sine is 2/π.
+        let half = 20.0 * std::f64::consts::FRAC_2_PI;
+        assert!((mbps(0, 5) - 50.0 - half).abs() < 0.1, "{}", mbps(0, 5));
+        assert!((mbps(15, 20) - 50.0 + half).abs() < 0.1, "{}", mbps(15, 20));
+        let error = RateSchedule::swing(10_000_000, 10_000_000, SECOND, SECOND).unwrap_err();
+        assert!(error.to_string().contains("rate in bit/s is 0"), "{error}");
+    }
 
     #[test]
     fn a_trace_wraps_around_and_skips_empty_milliseconds() {

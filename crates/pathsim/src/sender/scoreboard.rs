@@ -130,7 +130,11 @@ impl Scoreboard {
             snapshot: self.snapshot,
         });
         self.in_flight += 1;
-        Packet { tx, segment }
+        Packet {
+            tx,
+            segment,
+            sent_ns: now_ns,
+        }
     }
 
     /// Takes a packet that has arrived.
