@@ -97,7 +97,7 @@ pub struct Controller {
     plan: Plan,
     cwnd: Bytes,
     rules: Handbrakes,
-    /// The parameters chose another algorithm; the next report begins it.
+    /// The parameters chose another algorithm, or allow the rate no more; the next report sees to it.
     switched: bool,
 }
 
@@ -146,7 +146,7 @@ impl Controller {
 
     fn first_phase(&mut self) -> Phase {
         match self.params.chosen() {
-            Algorithm::Pk3c => Phase::Startup(Startup::default()),
+            Algorithm::Pk3c | Algorithm::Exp => Phase::Startup(Startup::default()),
             Algorithm::Vivace => Phase::PlainStart(PlainStart::default()),
             Algorithm::Upstream => Phase::Upstream(Upstream::new(self.rate, false, &mut self.rng)),
         }
@@ -177,7 +177,10 @@ impl Controller {
         self.switched |= params.chosen() != self.params.chosen();
         self.params = params;
         self.est.set_params(&self.params);
-        self.rate = self.rate.within(self.params.min_rate, self.params.max_rate);
+        let bounded = self.rate.within(self.params.min_rate, self.params.max_rate);
+        // The datapath must hear of it, too.
+        self.switched |= bounded != self.rate;
+        self.rate = bounded;
         if let Phase::Vivace(core) = &mut self.phase {
             core.set_params(&self.params);
         }
@@ -235,7 +238,7 @@ impl Controller {
         (mi, decision)
     }
 
-    /// The algorithm has changed: a flow with an RTT goes on from its rate, one without starts anew.
+    /// The algorithm or its bounds have changed: a flow with an RTT goes on from its rate, one without starts anew.
     fn on_switch(&mut self) -> Decision {
         self.switched = false;
         if self.est.has_rtt() {
@@ -250,7 +253,7 @@ impl Controller {
         let floor = Aimd::floor(self.est.srtt(), self.est.pkt_bytes(self.mss_bytes));
         self.rate = self.bounded((self.rate * 0.5).max(self.rate.min(floor)));
         let command = match self.params.chosen() {
-            Algorithm::Pk3c => self.climb(self.est.now()),
+            Algorithm::Pk3c | Algorithm::Exp => self.climb(self.est.now()),
             Algorithm::Vivace | Algorithm::Upstream => self.settle(),
         };
         self.decide(Reason::Timeout, Some(command))

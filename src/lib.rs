@@ -10,19 +10,21 @@
 //!                  is known)
 //! ```
 //!
-//! [`agent`] is portus' side, the only module with a clock and logs; [`record`] writes what went in and out;
+//! [`agent`] is portus' side, the only module with a clock and logs; [`stats`] declares what it counts and tells while it
+//! runs; [`record`] writes what went in and out;
 //! [`simulate`] runs the same controllers and program (through portus' compiler) in virtual time. Everything else is a
 //! function of parameters, seed and reports, and can be replayed from a record. Its floating-point functions are
 //! [`libm`]'s or exact in IEEE 754, so a decision is the same on every machine.
 //!
-//! For comparisons there are two more algorithms on the same reports: the bare core (`--algorithm vivace`) and the
-//! decisions of the upstream kernel module ([`upstream`]).
+//! For comparisons there are two more algorithms on the same reports, the bare core (`--algorithm vivace`) and the
+//! decisions of the upstream kernel module ([`upstream`]), and one that is a program of its own ([`exp`]).
 
 pub mod agent;
 pub mod aimd;
 pub mod compete;
 pub mod controller;
 pub mod estimate;
+pub mod exp;
 pub mod governor;
 pub mod handbrake;
 pub mod params;
@@ -31,6 +33,7 @@ pub mod program;
 pub mod record;
 pub mod simulate;
 pub mod startup;
+pub mod stats;
 pub mod units;
 pub mod upstream;
 pub mod vivace;

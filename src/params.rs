@@ -219,21 +219,27 @@ parameters! {
         "How long the largest goodput is remembered", "earlier simulation, not derived anew";
     "no-handbrake" no_handbrake: HandbrakeSet = HandbrakeSet::NONE, HandbrakeSet::NONE, HandbrakeSet::EVERY;
         "Handbrakes to switch off, for comparison", "ablation";
-    "algorithm" algorithm: Algorithm = Algorithm::Pk3c, Algorithm::Pk3c, Algorithm::Upstream;
-        "What decides: the whole algorithm, the bare Vivace core, or the upstream module's rules", "comparison";
+    "algorithm" algorithm: Algorithm = Algorithm::Pk3c, Algorithm::Pk3c, Algorithm::Exp;
+        "What decides: the whole algorithm, the bare Vivace core, the upstream module's rules, or exp, a Reno that starts faster", "comparison";
     "upstream-compat" upstream_compat: Switch = Switch(false), Switch(false), Switch(true);
         "Decide as the upstream kernel module means to, whatever --algorithm says", "comparison";
 }
 
 impl Params {
-    /// The algorithm that these parameters choose.
+    /// The algorithm that a controller with these parameters follows: `exp` has none, and counts as `pk3c`.
     #[must_use]
     pub fn chosen(&self) -> Algorithm {
-        if self.upstream_compat.0 {
-            Algorithm::Upstream
-        } else {
-            self.algorithm
+        match self.algorithm {
+            _ if self.upstream_compat.0 => Algorithm::Upstream,
+            Algorithm::Exp => Algorithm::Pk3c,
+            algorithm => algorithm,
         }
+    }
+
+    /// Whether [`crate::exp`] drives new flows, without a controller.
+    #[must_use]
+    pub fn is_exp(&self) -> bool {
+        self.algorithm == Algorithm::Exp && !self.upstream_compat.0
     }
 
     /// Sets one parameter by its flag name from text.

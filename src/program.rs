@@ -16,11 +16,12 @@ const SOURCE: &str = include_str!("program/pk3c.ccp");
 /// The program as the portus compiler takes it, which knows comments only in some places.
 #[must_use]
 pub fn text() -> String {
-    SOURCE
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect::<Vec<_>>()
-        .join("\n")
+    without_comments(SOURCE)
+}
+
+pub(crate) fn without_comments(source: &str) -> String {
+    let lines: Vec<_> = source.lines().filter(|l| !l.starts_with('#')).collect();
+    lines.join("\n")
 }
 
 /// One report of the program: sums over the ACKs of one slot. All zero (`n` = 0) when no ACK carried an RTT sample.

@@ -1,6 +1,7 @@
-//! PK3C flows for the simulator: the production program on ccp-vm, and the production controller as its agent.
+//! The agent's flows for the simulator: the production programs on ccp-vm, and the production controller as their agent.
 
 use crate::controller::{Controller, FlowStart};
+use crate::exp;
 use crate::params::Params;
 use crate::plan::{Command, Decision, PhaseName, Reason};
 use crate::program::{self, RawReport};
@@ -102,48 +103,91 @@ impl DecisionLog {
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// portus does not compile it.
-    #[error("portus cannot compile the program {name}: {0}", name = program::NAME)]
-    Compile(String),
+    #[error("portus cannot compile the program {0}: {1}")]
+    Compile(&'static str, String),
     /// The machine refuses it.
-    #[error("the machine refuses the program {name}: {0}", name = program::NAME)]
-    Program(#[from] InvalidProgram),
+    #[error("the machine refuses the program {0}: {1}")]
+    Program(&'static str, InvalidProgram),
 }
 
-/// The compiled program, shared by all flows.
+/// The compiled programs, shared by all flows.
 #[derive(Clone, Debug)]
 pub struct Simulator {
+    pk3c: Compiled,
+    exp: Compiled,
+}
+
+#[derive(Clone, Debug)]
+struct Compiled {
     program: Arc<Program>,
-    /// Names of what can be updated, with their entries in [`Updates`].
-    entries: Arc<[(String, usize)]>,
+    entries: Entries,
+}
+
+/// Names of what can be updated, with their entries in [`Updates`].
+type Entries = Arc<[(String, usize)]>;
+
+impl Compiled {
+    fn new(name: &'static str, text: &str, registers: &[&str]) -> Result<Self, SimulateError> {
+        let failed = |error: lang::Error| SimulateError::Compile(name, error.to_string());
+        let (bin, scope) = lang::compile(text.as_bytes(), &[]).map_err(failed)?;
+        let mut install = scope.program_uid.to_le_bytes().to_vec();
+        install.extend((bin.events.len() as u32).to_le_bytes());
+        install.extend((bin.instrs.len() as u32).to_le_bytes());
+        let entries = registers
+            .iter()
+            .filter_map(|name| match scope.get(name)? {
+                Reg::Control(index, ..) => Some(((*name).to_owned(), usize::from(*index))),
+                Reg::Implicit(4, _) => Some(((*name).to_owned(), Updates::CWND)),
+                Reg::Implicit(5, _) => Some(((*name).to_owned(), Updates::RATE)),
+                _ => None,
+            })
+            .collect();
+        install.extend(bin.serialize().map_err(failed)?);
+        let program = Program::parse(&install).map_err(|e| SimulateError::Program(name, e))?;
+        Ok(Self {
+            program: Arc::new(program),
+            entries,
+        })
+    }
+}
+
+fn updates(entries: &Entries, fields: &[(&str, u32)]) -> Updates {
+    let mut updates = Updates::default();
+    for (name, value) in fields {
+        if let Some((_, entry)) = entries.iter().find(|(known, _)| known == name) {
+            updates.set(*entry, u64::from(*value));
+        }
+    }
+    updates
 }
 
 impl Simulator {
-    /// Compiles the program.
+    /// Compiles the programs.
     ///
     /// # Errors
     /// [`SimulateError`], which means that program and compiler do not fit together.
     pub fn new() -> Result<Self, SimulateError> {
-        let failed = |error: lang::Error| SimulateError::Compile(error.to_string());
-        let (bin, scope) = lang::compile(program::text().as_bytes(), &[]).map_err(failed)?;
-        let mut install = scope.program_uid.to_le_bytes().to_vec();
-        install.extend((bin.events.len() as u32).to_le_bytes());
-        install.extend((bin.instrs.len() as u32).to_le_bytes());
-        let entries = [
+        let pk3c = [
             "plan", "r1", "r2", "r3", "r4", "hold", "mi", "tx", "Rate", "Cwnd",
-        ]
-        .into_iter()
-        .filter_map(|name| match scope.get(name)? {
-            Reg::Control(index, ..) => Some((name.to_owned(), usize::from(*index))),
-            Reg::Implicit(4, _) => Some((name.to_owned(), Updates::CWND)),
-            Reg::Implicit(5, _) => Some((name.to_owned(), Updates::RATE)),
-            _ => None,
-        })
-        .collect();
-        install.extend(bin.serialize().map_err(failed)?);
+        ];
+        let exp = ["mss", "w", "ssthresh"];
         Ok(Self {
-            program: Arc::new(Program::parse(&install)?),
-            entries,
+            pk3c: Compiled::new(program::NAME, &program::text(), &pk3c)?,
+            exp: Compiled::new(exp::NAME, &exp::text(), &exp)?,
         })
+    }
+
+    /// A flow under [`exp`] that begins at `start`.
+    #[must_use]
+    pub fn exp_flow(&self, start: Micros) -> CcpFlow<NoAgent> {
+        let registers = exp::registers(MSS as u32, (INIT_CWND_PKTS * MSS) as u32, false);
+        CcpFlow::new(
+            self.exp.program.clone(),
+            &updates(&self.exp.entries, &registers),
+            NoAgent,
+            0,
+            start.us() * NANOS_PER_MICRO,
+        )
     }
 
     /// A flow that begins at `start`, with an agent that answers after `latency`.
@@ -179,12 +223,12 @@ impl Simulator {
         }
         let agent = Pk3cAgent {
             controller,
-            entries: self.entries.clone(),
+            entries: self.pk3c.entries.clone(),
             log,
         };
         let updates = first.command.map(|command| agent.updates(command));
         CcpFlow::new(
-            self.program.clone(),
+            self.pk3c.program.clone(),
             &updates.unwrap_or_default(),
             agent,
             latency.us() * NANOS_PER_MICRO,
@@ -197,21 +241,23 @@ impl Simulator {
 #[derive(Debug)]
 pub struct Pk3cAgent {
     controller: Controller,
-    entries: Arc<[(String, usize)]>,
+    entries: Entries,
     log: Option<DecisionLog>,
 }
 
 impl Pk3cAgent {
     fn updates(&self, command: Command) -> Updates {
-        command.fields(|fields| {
-            let mut updates = Updates::default();
-            for (name, value) in fields {
-                if let Some((_, entry)) = self.entries.iter().find(|(known, _)| known == name) {
-                    updates.set(*entry, u64::from(*value));
-                }
-            }
-            updates
-        })
+        command.fields(|fields| updates(&self.entries, fields))
+    }
+}
+
+/// Behind a program that decides by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct NoAgent;
+
+impl Agent for NoAgent {
+    fn on_report(&mut self, _: &[u64]) -> Option<Updates> {
+        None
     }
 }
 
@@ -253,10 +299,18 @@ mod tests {
         ] {
             command.fields(|fields| {
                 for (name, _) in fields {
-                    let known = simulator.entries.iter().any(|(known, _)| known == name);
+                    let known = simulator
+                        .pk3c
+                        .entries
+                        .iter()
+                        .any(|(known, _)| known == name);
                     assert!(known, "{name}");
                 }
             });
+        }
+        for (name, _) in exp::registers(1, 1, true) {
+            let known = simulator.exp.entries.iter().any(|(known, _)| known == name);
+            assert!(known, "{name}");
         }
     }
 }

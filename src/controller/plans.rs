@@ -170,7 +170,7 @@ impl Controller {
 
     pub(super) fn limits(&self) -> Limits {
         let ceiling = match self.params.chosen() {
-            Algorithm::Pk3c => handbrake::ceiling(&self.est, &self.params),
+            Algorithm::Pk3c | Algorithm::Exp => handbrake::ceiling(&self.est, &self.params),
             Algorithm::Vivace | Algorithm::Upstream => Rate::MAX,
         };
         let high = self.params.max_rate.min(ceiling);

@@ -187,7 +187,7 @@ fn a_running_flow_goes_from_any_algorithm_to_any_other_at_its_rate() {
             );
             let expected = match to {
                 Algorithm::Upstream => PhaseName::Upstream,
-                Algorithm::Pk3c | Algorithm::Vivace => PhaseName::Vivace,
+                Algorithm::Pk3c | Algorithm::Vivace | Algorithm::Exp => PhaseName::Vivace,
             };
             assert_eq!(decision.phase, expected);
             assert!(matches!(decision.command, Some(Command::Run { .. })));

@@ -191,14 +191,24 @@ pub enum Algorithm {
     Vivace,
     /// The decisions of the upstream kernel module, for comparison; see [`crate::upstream`].
     Upstream,
+    /// The fast starter of a course, for comparison: a program of its own without a controller, see [`crate::exp`].
+    /// A flow has it from its start; a [`crate::controller::Controller`] with it is that of `Pk3c`.
+    Exp,
 }
 
 impl Algorithm {
-    const ALL: [(Self, &str); 3] = [
+    const ALL: [(Self, &str); 4] = [
         (Self::Pk3c, "pk3c"),
         (Self::Vivace, "vivace"),
         (Self::Upstream, "upstream"),
+        (Self::Exp, "exp"),
     ];
+
+    /// All names, for messages.
+    #[must_use]
+    pub fn names() -> &'static str {
+        "pk3c, vivace, upstream or exp"
+    }
 }
 
 impl FromStr for Algorithm {
@@ -210,7 +220,7 @@ impl FromStr for Algorithm {
             .ok_or_else(|| UnitError {
                 text: text.to_owned(),
                 kind: "algorithm",
-                expected: "pk3c, vivace or upstream",
+                expected: Self::names(),
             })
     }
 }
@@ -228,7 +238,7 @@ impl Value for Algorithm {
         text.parse()
     }
     fn range(_: Self, _: Self) -> String {
-        "pk3c, vivace or upstream".to_owned()
+        Self::names().to_owned()
     }
 }
 

@@ -1,8 +1,7 @@
 //! The demo's comparison in the simulator, for users and machines that cannot have it with real TCP.
 
 use crate::cli::params::ParamArgs;
-use crate::cli::scenario::Plan;
-use crate::cli::scenario::values::Scheme;
+use crate::cli::scenario::{Plan, Scheme};
 use crate::cli::sim::runs::{self, Job, Keep};
 use anyhow::Result;
 use clap::{Args, Command, FromArgMatches};
@@ -13,8 +12,6 @@ use pathsim::{FlowSpec, Loss, QueueLimit, Results, SECOND, Scenario};
 use serde::Serialize;
 use std::fmt;
 
-/// The simulator has no BBR; Reno stands in its place.
-const SCHEMES: [Scheme; 3] = [Scheme::Cubic, Scheme::Reno, Scheme::Pk3c];
 const FLOWS: [u32; 2] = [1, 4];
 const DURATION_S: u64 = 30;
 /// Between the starts of flows: those of a client are never at quite the same time.
@@ -68,7 +65,7 @@ pub(super) fn compare(flags: &str, why: Vec<String>) -> Result<Report> {
     let jobs: Vec<_> = plans
         .iter()
         .flat_map(|plan| {
-            SCHEMES.map(|scheme| Job {
+            schemes().map(|scheme| Job {
                 plan,
                 scheme,
                 seed: SEED,
@@ -87,6 +84,15 @@ pub(super) fn compare(flags: &str, why: Vec<String>) -> Result<Report> {
             lacks: ["bbr"],
         },
     })
+}
+
+/// The simulator has no BBR; Reno stands in its place.
+fn schemes() -> [Scheme; 3] {
+    [
+        Scheme::kernel("cubic"),
+        Scheme::kernel("reno"),
+        Scheme::PK3C,
+    ]
 }
 
 fn plan(path: &PathSpec, flows: u32) -> Plan {
@@ -123,7 +129,7 @@ fn row(job: &Job<'_>, run: &Results) -> Row {
         retransmits: retransmissions.sum(),
         jain: pathsim::jain(run.flows.iter().map(|flow| flow.goodput_mbps)),
         // A simulated agent never fails, and has no process whose time could be taken.
-        agent_driven: (job.scheme == Scheme::Pk3c).then_some(1.0),
+        agent_driven: (job.scheme == Scheme::PK3C).then_some(1.0),
         agent_cpu: None,
     }
 }

@@ -4,17 +4,23 @@
 //! scheme are those under test: who runs the scenario says which scheme they get.
 
 mod file;
-mod reader;
+mod flows;
+mod path;
+mod plan;
+pub(super) mod reader;
+mod scheme;
+#[cfg(test)]
+mod shipped;
 pub(super) mod values;
 
 use anyhow::{Context, Result, bail};
-use pathsim::{
-    FlowSpec, Jitter, Loss, PathSpec, QueueLimit, RateSchedule, Scenario, Trace, Transport,
-};
+use pathsim::{FlowSpec, Jitter, Loss, PathSpec, QueueLimit, RateSchedule, Scenario, Trace};
+pub(super) use plan::{Measure, Plan};
 use reader::Source;
+pub(super) use scheme::{Flows, Scheme};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use values::{Flows, Queue, Scheme};
+use values::Queue;
 
 pub(in crate::cli) const DURATION_NS: u64 = 30_000_000_000;
 pub(in crate::cli) const SEED: u64 = 1;
@@ -24,77 +30,6 @@ const MIN_RATE_BPS: u64 = 1000;
 /// Between the starts of flows that are not told when.
 pub(in crate::cli) const STAGGER_NS: u64 = 100_000_000;
 
-/// Which part of a run counts for a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::cli) enum Measure {
-    /// The second half: how the scheme does once it has settled.
-    #[default]
-    SecondHalf,
-    /// All of it: for paths that change.
-    Run,
-}
-
-impl std::str::FromStr for Measure {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "second-half" => Ok(Self::SecondHalf),
-            "run" => Ok(Self::Run),
-            _ => Err(format!(
-                "`{text}` is not a part of a run: write second-half or run"
-            )),
-        }
-    }
-}
-
-/// A scenario, and what drives its flows.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Plan {
-    pub(in crate::cli) id: String,
-    pub(in crate::cli) title: Option<String>,
-    pub(in crate::cli) measure: Measure,
-    pub(in crate::cli) scenario: Scenario,
-    /// One for each flow; `None` for the scheme under test.
-    pub(in crate::cli) schemes: Vec<Option<Scheme>>,
-    pub(in crate::cli) agent_latency_ns: u64,
-}
-
-impl Plan {
-    /// A scenario in which every flow is under test.
-    pub(in crate::cli) fn under_comparison(
-        id: String,
-        scenario: Scenario,
-        agent_latency_ns: u64,
-    ) -> Self {
-        Self {
-            id,
-            title: None,
-            measure: Measure::default(),
-            schemes: vec![None; scenario.flows.len()],
-            scenario,
-            agent_latency_ns,
-        }
-    }
-
-    /// Gives the flows under test their scheme.
-    pub(in crate::cli) fn under_test(&self, scheme: Scheme) -> (Scenario, Vec<Scheme>) {
-        let schemes: Vec<_> = self
-            .schemes
-            .iter()
-            .map(|given| given.unwrap_or(scheme))
-            .collect();
-        let mut scenario = self.scenario.clone();
-        for (spec, scheme) in scenario.flows.iter_mut().zip(&schemes) {
-            spec.scheme = scheme.to_string();
-            spec.transport = match scheme {
-                Scheme::Udp(_) => Transport::Udp,
-                _ => Transport::Tcp,
-            };
-        }
-        (scenario, schemes)
-    }
-}
-
 /// A path as given, before what depends on all of it.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct PathParts {
@@ -103,8 +38,7 @@ pub(in crate::cli) struct PathParts {
     pub(in crate::cli) queue: Queue,
     pub(in crate::cli) loss: f64,
     pub(in crate::cli) loss_burst: Option<f64>,
-    pub(in crate::cli) jitter_ns: u64,
-    pub(in crate::cli) reorder: bool,
+    pub(in crate::cli) jitter: Jitter,
 }
 
 impl PathParts {
@@ -113,10 +47,7 @@ impl PathParts {
             rate: self.rate,
             rtt_ns: self.rtt_ns,
             loss: losses(self.loss, self.loss_burst),
-            jitter: Jitter {
-                max_ns: self.jitter_ns,
-                reorder: self.reorder,
-            },
+            jitter: self.jitter,
             ..PathSpec::clean(MIN_RATE_BPS, 0)
         };
         path.queue = match self.queue {
@@ -136,26 +67,29 @@ pub(in crate::cli) fn losses(ratio: f64, burst: Option<f64>) -> Loss {
     }
 }
 
+/// Uniform delay from 0 to a limit, if that is above 0.
+pub(in crate::cli) fn uniform_jitter(max_ns: u64, reorder: bool) -> Jitter {
+    match max_ns {
+        0 => Jitter::None,
+        _ => Jitter::Uniform { max_ns, reorder },
+    }
+}
+
 /// A scenario of flags.
 pub(in crate::cli) fn of_flags(path: PathSpec, flows: &Flows, agent_latency_ns: u64) -> Plan {
     let spec = |number: u64| FlowSpec {
         start_ns: number * STAGGER_NS,
         ..FlowSpec::new("")
     };
-    Plan {
-        id: "flags".to_owned(),
-        title: None,
-        measure: Measure::default(),
-        scenario: Scenario {
-            path,
-            flows: (0..flows.0.len() as u64).map(spec).collect(),
-            duration_ns: DURATION_NS,
-            seed: SEED,
-            series: false,
-        },
-        schemes: flows.0.iter().copied().map(Some).collect(),
-        agent_latency_ns,
-    }
+    let scenario = Scenario {
+        path,
+        flows: (0..flows.0.len() as u64).map(spec).collect(),
+        duration_ns: DURATION_NS,
+        seed: SEED,
+        series: false,
+    };
+    let schemes = flows.0.iter().cloned().map(Some).collect();
+    Plan::new("flags".to_owned(), scenario, schemes, agent_latency_ns)
 }
 
 /// Reads a mahimahi trace.
@@ -209,6 +143,12 @@ fn files(place: &Path) -> Result<Vec<PathBuf>> {
         );
     }
     Ok(files)
+}
+
+/// Reads scenarios that the program carries with it. They have no traces.
+pub(in crate::cli) fn read_text(name: &str, text: &str) -> Result<Vec<Plan>> {
+    let stem = name.trim_end_matches(".toml");
+    file::parse(Source { name, text }, Path::new(""), stem)
 }
 
 /// Reads a file of one or more scenarios.

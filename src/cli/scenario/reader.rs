@@ -14,14 +14,14 @@ const SIMILAR: f64 = 0.75;
 
 /// A file's name and text, to say where something is wrong.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a> {
-    pub(super) name: &'a str,
-    pub(super) text: &'a str,
+pub(in crate::cli) struct Source<'a> {
+    pub(in crate::cli) name: &'a str,
+    pub(in crate::cli) text: &'a str,
 }
 
 impl<'a> Source<'a> {
     /// The whole file as a table.
-    pub(super) fn table(self) -> Result<Table<'a>> {
+    pub(in crate::cli) fn table(self) -> Result<Table<'a>> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let at = error.span().unwrap_or(0..0);
             self.wrong(at, format_args!("not TOML: {}", error.message()))
@@ -36,15 +36,19 @@ impl<'a> Source<'a> {
     }
 
     /// An error at a place.
-    pub(super) fn wrong(self, at: Range<usize>, what: impl Display) -> Error {
+    pub(in crate::cli) fn wrong(self, at: Range<usize>, what: impl Display) -> Error {
+        anyhow!("{}:{}: {what}", self.name, self.line(&at))
+    }
+
+    /// The line of a place, from 1.
+    pub(in crate::cli) fn line(self, at: &Range<usize>) -> usize {
         let before = self.text.get(..at.start).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        anyhow!("{}:{line}: {what}", self.name)
+        before.matches('\n').count() + 1
     }
 }
 
 /// A table whose keys are taken one by one.
-pub(super) struct Table<'a> {
+pub(in crate::cli) struct Table<'a> {
     source: Source<'a>,
     /// As a person would call it: `[path]`.
     name: String,
@@ -63,11 +67,16 @@ impl<'a> Table<'a> {
     }
 
     /// Whether there is such a key still to be taken.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(in crate::cli) fn has(&self, key: &str) -> bool {
         self.rest.contains_key(key)
     }
 
-    fn remove(&mut self, key: &'static str) -> Option<Spanned<DeValue<'a>>> {
+    /// Where the value of a key still to be taken is.
+    pub(in crate::cli) fn span(&self, key: &str) -> Option<Range<usize>> {
+        self.rest.get(key).map(Spanned::span)
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Spanned<DeValue<'a>>> {
         self.rest.remove(key)
     }
 
@@ -78,22 +87,30 @@ impl<'a> Table<'a> {
     }
 
     /// An error of the table as a whole.
-    pub(super) fn wrong_here(&self, what: impl Display) -> Error {
+    pub(in crate::cli) fn wrong_here(&self, what: impl Display) -> Error {
         let name = &self.name;
         self.source
             .wrong(self.span.clone(), format_args!("{name}: {what}"))
     }
 
     /// Takes a value, if it is there.
-    pub(super) fn take<T, E: Display>(
+    pub(in crate::cli) fn take<T, E: Display>(
         &mut self,
-        key: &'static str,
+        key: &str,
         read: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<Option<T>> {
         let Some(value) = self.remove(key) else {
             return Ok(None);
         };
-        let span = value.span();
+        self.value(key, &value, read).map(Some)
+    }
+
+    fn value<T, E: Display>(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'a>>,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T> {
         let text = match value.get_ref() {
             DeValue::String(text) => text.as_ref(),
             DeValue::Integer(number) => number.as_str(),
@@ -103,20 +120,68 @@ impl<'a> Table<'a> {
             other => {
                 let what = other.type_str();
                 return Err(self.wrong(
-                    span,
+                    value.span(),
                     key,
                     format_args!("is of type {what}: write one value in quotes"),
                 ));
             }
         };
-        match read(text) {
-            Ok(value) => Ok(Some(value)),
-            Err(what) => Err(self.wrong(span, key, what)),
+        read(text).map_err(|what| self.wrong(value.span(), key, what))
+    }
+
+    /// Takes what is either a value or a table, if it is there.
+    pub(in crate::cli) fn value_or_table<T, E: Display>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+        table: impl FnOnce(Self) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.remove(key) else {
+            return Ok(None);
+        };
+        self.either(key, value, read, table).map(Some)
+    }
+
+    /// Takes a list of those, if it is there.
+    pub(in crate::cli) fn values_or_tables<T, E: Display>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&str) -> Result<T, E>,
+        table: impl Fn(Self) -> Result<T>,
+    ) -> Result<Option<Vec<T>>> {
+        let Some(value) = self.remove(key) else {
+            return Ok(None);
+        };
+        let span = value.span();
+        let DeValue::Array(array) = value.into_inner() else {
+            return Err(self.wrong(span, key, "is not a list: write it in brackets"));
+        };
+        let items = array.into_iter();
+        let items: Result<_> = items
+            .map(|item| self.either(key, item, &read, &table))
+            .collect();
+        items.map(Some)
+    }
+
+    fn either<T, E: Display>(
+        &self,
+        key: &'static str,
+        value: Spanned<DeValue<'a>>,
+        read: impl FnOnce(&str) -> Result<T, E>,
+        table: impl FnOnce(Self) -> Result<T>,
+    ) -> Result<T> {
+        if !value.get_ref().is_table() {
+            return self.value(key, &value, read);
+        }
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Table(inner) => table(Self::new(self.source, format!("`{key}`"), span, inner)),
+            _ => Err(self.wrong(span, key, "is not a table")),
         }
     }
 
     /// Takes a value that must be there; `form` shows how to write it.
-    pub(super) fn need<T, E: Display>(
+    pub(in crate::cli) fn need<T, E: Display>(
         &mut self,
         key: &'static str,
         form: &str,
@@ -128,7 +193,7 @@ impl<'a> Table<'a> {
     }
 
     /// Takes a table, if it is there.
-    pub(super) fn table(&mut self, key: &'static str) -> Result<Option<Self>> {
+    pub(in crate::cli) fn table(&mut self, key: &'static str) -> Result<Option<Self>> {
         let Some(value) = self.remove(key) else {
             return Ok(None);
         };
@@ -152,7 +217,7 @@ impl<'a> Table<'a> {
     }
 
     /// Takes tables, if they are there: `[[key]]` or `key = [{…}, {…}]`.
-    pub(super) fn tables(&mut self, key: &'static str) -> Result<Option<Vec<Self>>> {
+    pub(in crate::cli) fn tables(&mut self, key: &'static str) -> Result<Option<Vec<Self>>> {
         let Some(value) = self.remove(key) else {
             return Ok(None);
         };
@@ -177,7 +242,7 @@ impl<'a> Table<'a> {
     }
 
     /// Refuses keys that are not among the known ones, and names the nearest that is.
-    pub(super) fn expect(&self, known: &[&str]) -> Result<()> {
+    pub(in crate::cli) fn expect(&self, known: &[&str]) -> Result<()> {
         let foreign = self
             .rest
             .keys()

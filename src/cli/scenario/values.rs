@@ -1,81 +1,21 @@
 //! Values as people type them, in flags and in files alike: text in, a checked value or a sentence with the remedy out.
 
 use pk3c_ccp::units::{Micros, Rate, Ratio};
-use std::fmt;
 use std::str::FromStr;
 
 /// Flows of one entry.
 const MAX_FLOWS: u32 = 100_000;
+/// Rounds of one run.
+const MAX_ROUNDS: u32 = 10_000;
+/// Of ip-link(8): `gso_max_segs` is below 65536.
+const MAX_GSO: u32 = 65_535;
+/// A kernel's int.
+const MAX_REORDERING: u32 = i32::MAX as u32;
+/// Packets of a queue or a delay line.
+const MAX_PACKETS: u32 = 10_000_000;
 /// Longest time anywhere in a scenario, s: what leaves room in nanoseconds of 64 bits.
 const MAX_SECONDS: u64 = 100_000;
 const NANOS_PER_MICRO: u64 = 1000;
-
-/// What drives a flow.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::cli) enum Scheme {
-    /// This project's algorithm, or what `--algorithm` says.
-    Pk3c,
-    /// Its core without handbrakes: PCC Vivace as published.
-    Vivace,
-    /// The decisions of the upstream kernel module.
-    Upstream,
-    /// The kernel's default, RFC 9438.
-    Cubic,
-    /// RFC 5681 and 6582.
-    Reno,
-    /// Packets without congestion control, bit/s of payload.
-    Udp(u64),
-}
-
-impl FromStr for Scheme {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim().split_once(':') {
-            None if text == "pk3c" => Ok(Self::Pk3c),
-            None if text == "vivace" => Ok(Self::Vivace),
-            None if text == "upstream" => Ok(Self::Upstream),
-            None if text == "cubic" => Ok(Self::Cubic),
-            None if text == "reno" => Ok(Self::Reno),
-            Some(("udp", payload)) => {
-                Ok(Self::Udp(rate(payload).map_err(|e| format!("udp: {e}"))?))
-            }
-            _ => Err(format!(
-                "`{text}` is not a scheme: write pk3c, vivace, upstream, cubic, reno, or udp with its rate as in udp:5mbit"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pk3c => f.write_str("pk3c"),
-            Self::Vivace => f.write_str("vivace"),
-            Self::Upstream => f.write_str("upstream"),
-            Self::Cubic => f.write_str("cubic"),
-            Self::Reno => f.write_str("reno"),
-            Self::Udp(bps) => write!(f, "udp:{}", Rate::from_bytes_per_sec(*bps as f64 / 8.0)),
-        }
-    }
-}
-
-/// `pk3c*2,cubic`.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::cli) struct Flows(pub(super) Vec<Scheme>);
-
-impl FromStr for Flows {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut flows = Vec::new();
-        for part in text.split(',') {
-            let (scheme, number) = part.split_once('*').unwrap_or((part, "1"));
-            let number = count(number).map_err(|error| format!("{error}, as in pk3c*2"))?;
-            let scheme: Scheme = scheme.trim().parse()?;
-            flows.extend((0..number).map(|_| scheme));
-        }
-        Ok(Self(flows))
-    }
-}
 
 /// The size of the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,7 +37,7 @@ impl FromStr for Queue {
             text.trim()
                 .parse()
                 .ok()
-                .filter(|n| (1..=10_000_000).contains(n))
+                .filter(|n| (1..=MAX_PACKETS).contains(n))
         };
         let queue = products(text)
             .map(Self::Products)
@@ -193,6 +133,39 @@ pub(in crate::cli) fn count(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("`{text}` is not a number of flows: write 1 to {MAX_FLOWS}"))
 }
 
+/// So many rounds.
+pub(in crate::cli) fn rounds(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok();
+    let number = number.filter(|n| (1..=MAX_ROUNDS).contains(n));
+    number.ok_or_else(|| format!("`{text}` is not a number of rounds: write 1 to {MAX_ROUNDS}"))
+}
+
+/// Segments that a device takes at once; 0 leaves the kernel's limit.
+pub(in crate::cli) fn gso(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok().filter(|n| *n <= MAX_GSO);
+    number.ok_or_else(|| {
+        format!(
+            "`{text}` is not a gso_max_segs: write 1 to {MAX_GSO} segments, or 0 for the kernel's own"
+        )
+    })
+}
+
+/// Packets out of order that Linux takes for a loss.
+pub(in crate::cli) fn reordering(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok();
+    let number = number.filter(|n| (1..=MAX_REORDERING).contains(n));
+    number.ok_or_else(|| {
+        format!("`{text}` is not a tcp_reordering: write 1 to {MAX_REORDERING} packets")
+    })
+}
+
+/// Packets on their way.
+pub(in crate::cli) fn packets(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok();
+    let number = number.filter(|n| (1..=MAX_PACKETS).contains(n));
+    number.ok_or_else(|| format!("`{text}` is not a number of packets: write 1 to {MAX_PACKETS}"))
+}
+
 /// Packets per ACK.
 pub(in crate::cli) fn per_ack(text: &str) -> Result<u32, String> {
     let number = text.trim().parse().ok().filter(|n| (1..=1000).contains(n));
@@ -244,31 +217,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_are_counted() {
-        let flows: Flows = "pk3c*2, cubic,udp:5mbit".parse().unwrap();
-        assert_eq!(
-            flows.0,
-            [
-                Scheme::Pk3c,
-                Scheme::Pk3c,
-                Scheme::Cubic,
-                Scheme::Udp(5_000_000)
-            ]
-        );
-        assert_eq!(flows.0[3].to_string(), "udp:5mbit");
-        for bad in [
-            "",
-            "pk3c*0",
-            "vegas",
-            "udp:fast",
-            "pk3c*2*2",
-            "cubic*100001",
-        ] {
-            assert!(bad.parse::<Flows>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn every_refusal_says_what_to_write() {
         for (said, remedy) in [
             (rate("50").unwrap_err(), "50mbit"),
@@ -281,7 +229,6 @@ mod tests {
             (size("0B").unwrap_err(), "1MB"),
             ("many".parse::<Queue>().unwrap_err(), "0.5bdp"),
             ("100B".parse::<Queue>().unwrap_err(), "1500B"),
-            ("bbr".parse::<Scheme>().unwrap_err(), "cubic"),
             (yes_or_no("maybe").unwrap_err(), "true"),
             (id("a b").unwrap_err(), "letters"),
         ] {

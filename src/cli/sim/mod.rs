@@ -7,8 +7,8 @@ mod summary;
 mod table;
 
 use super::params::ParamArgs;
-use super::scenario::values::{self, Flows, Queue, Scheme};
-use super::scenario::{self, PathParts, Plan};
+use super::scenario::values::{self, Queue};
+use super::scenario::{self, Flows, PathParts, Plan, Scheme};
 use anyhow::{Context, Result, bail};
 use runs::{Job, Keep};
 use std::num::NonZero;
@@ -82,8 +82,8 @@ struct OneArgs {
     /// Jitter may reorder packets
     #[arg(long, help_heading = "Path and flows")]
     reorder: bool,
-    /// Schemes and how many flows of each: pk3c, vivace, upstream, cubic, reno, or udp:RATE; they
-    /// start 100 ms apart
+    /// Schemes and how many flows of each: pk3c, vivace, upstream, exp, cubic, reno, or udp:RATE;
+    /// they start 100 ms apart
     #[arg(
         long,
         value_name = "LIST",
@@ -183,7 +183,7 @@ fn run_one(args: &OneArgs) -> Result<()> {
     let jobs: Vec<_> = seeds
         .map(|seed| Job {
             plan: &plan,
-            scheme: args.cc,
+            scheme: args.cc.clone(),
             seed,
         })
         .collect();
@@ -270,8 +270,7 @@ fn of_flags(args: &OneArgs) -> Result<Plan> {
         queue: args.queue,
         loss: args.loss,
         loss_burst: args.loss_burst,
-        jitter_ns: args.jitter,
-        reorder: args.reorder,
+        jitter: scenario::uniform_jitter(args.jitter, args.reorder),
     };
     Ok(scenario::of_flags(
         path.path(),

@@ -12,8 +12,9 @@ mod series;
 use super::runs::Outcome;
 use super::summary::Summary;
 use crate::cli::scenario::Plan;
+use pathlab::chart::{colour, escaped, short, ticks};
 use pathsim::{QueueLimit, RateSchedule, SECOND};
-use scale::{Scale, short, ticks};
+use scale::Scale;
 use series::{BINS_PER_SECOND, Line, stepped, thinned};
 use std::fmt::Write;
 
@@ -30,10 +31,6 @@ const LANES: usize = 20;
 const DECIDED: usize = 2;
 /// Limits are drawn up to so many times the highest value.
 const LIMIT_ABOVE: f64 = 3.0;
-/// Colours for lines that differ for most eyes, on white and on black; more flows get hues of the same brightness.
-const COLOURS: [&str; 7] = [
-    "#2f7ec7", "#d9622b", "#109c74", "#b565a7", "#c9920e", "#4fa8d8", "#8d6ad4",
-];
 const STYLE: &str = "\
 text{font-family:system-ui,sans-serif;font-size:12px;fill:#39424e}\
 .title{font-size:14px;font-weight:600;fill:#1b222b}.note{font-size:11px;fill:#66707d}\
@@ -93,12 +90,6 @@ fn heading(plan: &Plan) -> String {
     })
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-}
-
 struct Picture<'a> {
     outcome: &'a Outcome,
     plan: &'a Plan,
@@ -127,14 +118,7 @@ impl<'a> Picture<'a> {
     }
 
     fn colour(&self, flow: usize) -> String {
-        if self.outcome.results.flows.len() <= COLOURS.len() {
-            return COLOURS[flow % COLOURS.len()].to_owned();
-        }
-        // Steps of the golden angle keep neighbours apart, however many there are.
-        format!(
-            "hsl({:.0},55%,50%)",
-            (210.0 + flow as f64 * 137.508) % 360.0
-        )
+        colour(flow, self.outcome.results.flows.len())
     }
 
     fn draw(mut self) -> String {
@@ -320,7 +304,7 @@ impl<'a> Picture<'a> {
             "<text x=\"{LEFT}\" y=\"{:.0}\">{title}</text>",
             scale.top - 7.0
         ));
-        for value in ticks(scale.low, scale.high, 5) {
+        for value in ticks(scale.range.low, scale.range.high, 5) {
             let y = scale.y(value);
             self.put(format_args!(
                 "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\

@@ -1,11 +1,10 @@
 //! Runs of scenarios, on as many cores as wanted. A run depends on its scenario, scheme, seed and parameters alone; the
 //! clock on the wall only tells how long it will take.
 
-use crate::cli::scenario::Plan;
-use crate::cli::scenario::values::Scheme;
-use anyhow::{Context, Result};
+use crate::cli::scenario::{Plan, Scheme};
+use anyhow::{Context, Result, bail};
 use pathsim::{Controller, Cubic, FixedRate, Reno, Results, SECOND, Simulation, WIRE};
-use pk3c_ccp::params::Params;
+use pk3c_ccp::params::{Algorithm, Params};
 use pk3c_ccp::simulate::{Decided, DecisionLog, Simulator};
 use pk3c_ccp::units::Micros;
 use std::num::NonZero;
@@ -19,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const IDLE_COST: f64 = 100.0;
 
 /// One run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::cli) struct Job<'a> {
     pub(in crate::cli) plan: &'a Plan,
     /// What the flows under test get.
@@ -111,42 +110,8 @@ fn one(
     keep: Keep,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let (mut scenario, schemes) = job.plan.under_test(job.scheme);
-    scenario.seed = job.seed;
-    scenario.series = keep.series;
-    let latency = Micros::new(job.plan.agent_latency_ns / 1000);
-    let mut logs = Vec::new();
-    let mut controllers: Vec<Box<dyn Controller>> = Vec::new();
-    // Shared by the flows of a scheme.
-    let mut tuned: Vec<(Scheme, Arc<Params>)> = Vec::new();
-    for ((scheme, spec), number) in schemes.iter().zip(&scenario.flows).zip(1u64..) {
-        let mut log = None;
-        controllers.push(match scheme {
-            Scheme::Cubic => Box::new(Cubic::default()),
-            Scheme::Reno => Box::new(Reno::default()),
-            Scheme::Udp(bps) => Box::new(FixedRate { rate: bps / 8 }),
-            Scheme::Pk3c | Scheme::Vivace | Scheme::Upstream => {
-                let known = tuned.iter().find(|(known, _)| known == scheme);
-                let params = match known {
-                    Some((_, params)) => params.clone(),
-                    None => {
-                        let params = Arc::new(params_of(*scheme, params)?);
-                        tuned.push((*scheme, params.clone()));
-                        params
-                    }
-                };
-                log = (keep.decisions > 0).then(|| DecisionLog::new(keep.decisions));
-                let start = Micros::new(spec.start_ns / 1000);
-                let seed = job.seed.wrapping_mul(1_000_003).wrapping_add(number);
-                Box::new(simulator.logged_flow(params, seed, start, latency, log.clone()))
-            }
-        });
-        logs.push(log);
-    }
-    let part = job.cost() * SECOND as f64 / scenario.duration_ns as f64;
-    let id = &job.plan.id;
-    let simulation = Simulation::new(scenario, controllers)
-        .with_context(|| format!("scenario {id} cannot be simulated"))?;
+    let (simulation, logs) = prepare(simulator, job, params, keep)?;
+    let part = job.cost() * SECOND as f64 / job.plan.scenario.duration_ns as f64;
     let results = simulation.run_with_progress(|_| progress.add(part, 0));
     progress.add(0.0, 1);
     let decisions = logs.iter().map(|log| {
@@ -160,13 +125,67 @@ fn one(
     Ok(Outcome { results, decisions })
 }
 
-/// The parameters of flows under a scheme of this project's.
-fn params_of(scheme: Scheme, given: &Params) -> Result<Params> {
+/// A run that is about to begin, and the log of each flow whose decisions are kept.
+///
+/// # Errors
+/// A scenario that cannot be simulated.
+pub(in crate::cli) fn prepare<'a>(
+    simulator: &Simulator,
+    job: &Job<'_>,
+    params: &Params,
+    keep: Keep,
+) -> Result<(Simulation<'a>, Vec<Option<DecisionLog>>)> {
+    let id = &job.plan.id;
+    job.plan
+        .check_simulated(&job.scheme)
+        .with_context(|| format!("scenario {id} cannot be simulated"))?;
+    let (mut scenario, schemes) = job.plan.under_test(&job.scheme);
+    scenario.seed = job.seed;
+    scenario.series = keep.series;
+    let latency = Micros::new(job.plan.agent_latency_ns / 1000);
+    let mut logs = Vec::new();
+    let mut controllers: Vec<Box<dyn Controller>> = Vec::new();
+    // Shared by the flows of an algorithm.
+    let mut tuned: Vec<(Algorithm, Arc<Params>)> = Vec::new();
+    for ((scheme, spec), number) in schemes.iter().zip(&scenario.flows).zip(1u64..) {
+        let mut log = None;
+        controllers.push(match scheme {
+            Scheme::Kernel(name) if name == "cubic" => Box::new(Cubic::default()),
+            Scheme::Kernel(name) if name == "reno" => Box::new(Reno::default()),
+            Scheme::Udp(bps) => Box::new(FixedRate { rate: bps / 8 }),
+            Scheme::Agent(algorithm) => {
+                let known = tuned.iter().find(|(known, _)| known == algorithm);
+                let params = match known {
+                    Some((_, params)) => params.clone(),
+                    None => {
+                        let params = Arc::new(params_of(*algorithm, params)?);
+                        tuned.push((*algorithm, params.clone()));
+                        params
+                    }
+                };
+                let start = Micros::new(spec.start_ns / 1000);
+                if params.is_exp() {
+                    Box::new(simulator.exp_flow(start))
+                } else {
+                    log = (keep.decisions > 0).then(|| DecisionLog::new(keep.decisions));
+                    let seed = job.seed.wrapping_mul(1_000_003).wrapping_add(number);
+                    Box::new(simulator.logged_flow(params, seed, start, latency, log.clone()))
+                }
+            }
+            Scheme::Kernel(_) | Scheme::Command(_) => bail!("the simulator has no {scheme}"),
+        });
+        logs.push(log);
+    }
+    let simulation = Simulation::new(scenario, controllers)
+        .with_context(|| format!("scenario {id} cannot be simulated"))?;
+    Ok((simulation, logs))
+}
+
+/// The parameters of flows under an algorithm; `pk3c` is what the given ones choose.
+fn params_of(algorithm: Algorithm, given: &Params) -> Result<Params> {
     let mut params = given.clone();
-    match scheme {
-        Scheme::Vivace => params.set("algorithm", "vivace")?,
-        Scheme::Upstream => params.set("algorithm", "upstream")?,
-        _ => {}
+    if algorithm != Algorithm::Pk3c {
+        params.set("algorithm", &algorithm.to_string())?;
     }
     Ok(params)
 }

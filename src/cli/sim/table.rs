@@ -2,8 +2,7 @@
 
 use super::runs::{self, Job, Keep, Outcome};
 use crate::cli::params::ParamArgs;
-use crate::cli::scenario::values::Scheme;
-use crate::cli::scenario::{self, Measure, Plan};
+use crate::cli::scenario::{self, Measure, Plan, Scheme};
 use anyhow::{Result, bail};
 use pathsim::{MSS, Results, SECOND, WIRE};
 use serde::Serialize;
@@ -73,11 +72,11 @@ pub(super) fn run(args: &TableArgs) -> Result<()> {
     plans.retain(|plan| args.only.is_empty() || args.only.contains(&plan.id));
     let jobs: Vec<_> = plans
         .iter()
-        .flat_map(|plan| args.cc.iter().map(move |scheme| (plan, *scheme)))
+        .flat_map(|plan| args.cc.iter().map(move |scheme| (plan, scheme)))
         .flat_map(|(plan, scheme)| (0..args.seeds).map(move |number| (plan, scheme, number)))
         .map(|(plan, scheme, number)| Job {
             plan,
-            scheme,
+            scheme: scheme.clone(),
             seed: plan.scenario.seed.wrapping_add(number),
         })
         .collect();
