@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pathlab::path::Path;
 use pathlab::scenario::PathSpec;
+use pathlab::tun::EndSettings;
 
 /// Seed of the random losses: the same in every run.
 const SEED: u64 = 20_250_901;
@@ -26,7 +27,8 @@ pub(crate) fn spec(mbit: u64, rtt_ms: u64, loss: f64) -> PathSpec {
 
 /// Opens a path.
 pub(crate) fn open(spec: &PathSpec) -> Path {
-    Path::open(spec, SEED).unwrap_or_else(|error| panic!("{}: {error}", spec.name))
+    Path::open(&spec.to_path(), &EndSettings::default(), SEED)
+        .unwrap_or_else(|error| panic!("{}: {error}", spec.name))
 }
 
 /// Ends a path and fails the test if it did not do what it promised.

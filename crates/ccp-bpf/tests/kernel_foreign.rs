@@ -11,6 +11,7 @@ use pathlab::attempts::attempts;
 use pathlab::measured;
 use pathlab::path::{CLIENT, Path, SERVER};
 use pathlab::scenario::PathSpec;
+use pathlab::tun::EndSettings;
 use portus::{CongAlg, Flow, RunBuilder};
 use std::io::Write;
 use std::net::TcpListener;
@@ -139,7 +140,7 @@ where
         loss: 0.0,
     };
     spec.queue_packets = spec.bdp_packets();
-    let path = Path::open(&spec, 1).unwrap();
+    let path = Path::open(&spec.to_path(), &EndSettings::default(), 1).unwrap();
     let first = Sender::start(&path, name);
     let alone = shares(&[&first], ALONE)[0];
     let second = Sender::start(&path, name);

@@ -10,6 +10,7 @@ use pathlab::measured;
 use pathlab::netns::Netns;
 use pathlab::path::{Path, SERVER};
 use pathlab::scenario::PathSpec;
+use pathlab::tun::EndSettings;
 use portus::ipc::{BackendBuilder, Ipc};
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
@@ -201,7 +202,7 @@ fn kernel_totals_agree_with_the_socket_under_loss() {
         queue_packets: 1000,
         loss: 0.02,
     };
-    let path = Path::open(&spec, 5).unwrap();
+    let path = Path::open(&spec.to_path(), &EndSettings::default(), 5).unwrap();
     let listener = path
         .server()
         .enter(|| TcpListener::bind((SERVER, 0)).unwrap())

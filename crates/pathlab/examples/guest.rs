@@ -54,6 +54,9 @@ struct Options {
     /// Guests side by side.
     #[arg(long, default_value = "1")]
     jobs: NonZeroUsize,
+    /// A kernel module that every guest loads, built for its kernel; may be repeated.
+    #[arg(long = "module", value_name = "FILE")]
+    modules: Vec<PathBuf>,
     /// Let TCP send bursts, as over a device with segmentation offload.
     #[arg(long)]
     bursts: bool,
@@ -133,6 +136,7 @@ fn main() -> anyhow::Result<()> {
         seed: options.seed,
         jobs: options.jobs,
         bursts: options.bursts,
+        modules: options.modules.clone(),
         keep_logs: options.keep_logs,
         interrupt: Interrupt::on_signals()?,
         ..Config::default()

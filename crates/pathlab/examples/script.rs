@@ -25,6 +25,9 @@ struct Options {
     /// Shell text put before the script, such as NAME=value; may be repeated.
     #[arg(long = "before", value_name = "TEXT")]
     before: Vec<String>,
+    /// A kernel module that the guest loads, built for its kernel; may be repeated.
+    #[arg(long = "module", value_name = "FILE")]
+    modules: Vec<PathBuf>,
     /// Seed of the guest's randomness.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -48,12 +51,14 @@ fn main() -> anyhow::Result<ExitCode> {
     let config = Config {
         kernel: options.kernel,
         seed: options.seed,
+        modules: options.modules,
         interrupt: Interrupt::on_signals()?,
         ..Config::default()
     };
     let limit = Duration::from_secs(options.limit);
     let executed = guest::exec(&config, &options.binaries, &script, limit)?;
     print!("{}", executed.output);
+    eprint!("{}", executed.kernel_trouble);
     eprintln!(
         "Linux {}, {:.0} s: status {}",
         executed.kernel,

@@ -32,6 +32,9 @@ ip() { /bin/ip "$@"; }
 tc() { /bin/tc "$@"; }
 
 finish() { # closing the port waits until all of it is sent
+	dmesg | grep -E 'BUG:|WARNING:|INFO: (possible|trying|task|rcu|suspicious)|KASAN|UBSAN|Oops|rcu.*stall|lockdep|general protection' \
+		>/tmp/kernel.trouble
+	send kernel.trouble
 	echo end >&3
 	exec 3>&-
 	poweroff -f

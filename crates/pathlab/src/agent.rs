@@ -97,6 +97,9 @@ pub fn is_available(name: &str) -> bool {
 /// What the log said about ended flows. Only sums are kept, whatever the number of flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FlowEnds {
+    /// All flows that ended.
+    ended: u32,
+    /// Those that are measured.
     flows: u32,
     seconds: f64,
     driven_seconds: f64,
@@ -116,6 +119,7 @@ impl FlowEnds {
         let (Some(driven), Some(seconds)) = (number("agent_driven"), number("duration_s")) else {
             return;
         };
+        self.ended += 1;
         if seconds >= SHORTEST_FLOW_S {
             self.flows += 1;
             self.seconds += seconds;
@@ -123,13 +127,14 @@ impl FlowEnds {
         }
     }
 
-    /// Share of all flows' lifetime, 0 if no flow ended.
+    /// Share of all measured flows' lifetime, 0 if there is none.
     pub(crate) fn agent_driven(&self) -> f64 {
-        if self.seconds > 0.0 {
-            self.driven_seconds / self.seconds
-        } else {
-            0.0
-        }
+        self.measured().unwrap_or_default()
+    }
+
+    /// The same; `None` if there is none.
+    fn measured(&self) -> Option<f64> {
+        (self.flows > 0).then(|| self.driven_seconds / self.seconds)
     }
 }
 
@@ -266,7 +271,7 @@ impl Agent {
     /// Waits at most `limit` until the log has told the end of `flows` flows.
     pub fn wait_for_flow_ends(&self, flows: u32, limit: Duration) {
         let start = Instant::now();
-        while self.log().ends.flows < flows && start.elapsed() < limit {
+        while self.log().ends.ended < flows && start.elapsed() < limit {
             thread::sleep(POLL_INTERVAL);
         }
     }
@@ -277,7 +282,15 @@ impl Agent {
     /// # Errors
     /// [`AgentError::Died`] if it had ended on its own, [`AgentError::DidNotStop`] if it had to be
     /// killed.
-    pub fn stop(mut self) -> Result<f64, AgentError> {
+    pub fn stop(self) -> Result<f64, AgentError> {
+        Ok(self.finish()?.unwrap_or_default())
+    }
+
+    /// [`Agent::stop`], with `None` where no flow lasted a second.
+    ///
+    /// # Errors
+    /// As [`Agent::stop`].
+    pub fn finish(mut self) -> Result<Option<f64>, AgentError> {
         self.check()?;
         let stopped = self
             .process
@@ -289,7 +302,7 @@ impl Agent {
             return Err(AgentError::DidNotStop { name, stderr });
         }
         self.finish_reading();
-        Ok(self.log().ends.agent_driven())
+        Ok(self.log().ends.measured())
     }
 
     /// What an agent that has ended wrote last.

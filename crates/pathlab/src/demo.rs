@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::emulator::Scheduling;
 use crate::host::{self, Run, RunError, RunResult};
 use crate::lateness::{Lateness, LatenessSummary};
 use crate::process::Interrupt;
 use crate::requirements::{self, Missing};
 use crate::row::Row;
 use crate::scenario::{PathSpec, Scheme};
+use crate::scheduling::Scheduling;
 use crate::table;
 
 /// What to compare. [`DemoOptions::new`] gives the demo's own choice.

@@ -8,6 +8,7 @@ use crate::path::{self, Path, PathError, PathReport};
 use crate::process::Interrupt;
 use crate::row::Row;
 use crate::scenario::{PathSpec, Scheme};
+use crate::tun::EndSettings;
 
 /// After its client, the server needs a few round trips to close its connections, and the agent to
 /// hear of it.
@@ -56,7 +57,7 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`], also when interrupted.
 pub fn run(run: &Run, interrupt: &Interrupt) -> Result<RunResult, RunError> {
-    let path = Path::open(&run.path, run.seed)?;
+    let path = Path::open(&run.path.to_path(), &EndSettings::default(), run.seed)?;
     let mut agent = match &run.scheme {
         Scheme::Kernel(_) => None,
         Scheme::Agent { name, command } => Some(Agent::start(name, command, interrupt)?),

@@ -252,7 +252,7 @@ impl Server {
 }
 
 /// Whether a table in the format of `/proc/net/tcp` has a listener (state 0A) at `port`.
-fn listens(table: &str, port: u16) -> bool {
+pub(crate) fn listens(table: &str, port: u16) -> bool {
     let port = format!(":{port:04X}");
     table.lines().skip(1).any(|line| {
         let mut fields = line.split_whitespace().skip(1);

@@ -5,8 +5,11 @@
 //!   client namespace ── TUN ──[ rate, queue, loss, delay ]── TUN ── server namespace
 //! ```
 //!
-//! - [`link`] is one direction of a path, without input or output; [`emulator`] applies two of them
-//!   to packets; [`path`] puts them between two network namespaces ([`netns`], [`tun`]).
+//! - [`direction`] is one direction of a path, without input or output; [`emulator`] applies two of them
+//!   to packets, and counts them by flow ([`flows`], [`packet_log`]); [`path`] puts them between two network
+//!   namespaces ([`netns`], [`tun`]).
+//! - [`self_check`] measures what the emulator makes of a path, [`accuracy`] has the paths on which that is stated.
+//! - [`program`] runs any program on a path, with all that it starts.
 //! - [`host`] carries out one run: traffic by [`iperf`], the [`agent`] of a scheme that has one.
 //! - [`demo`] compares schemes over several paths; [`table`] shows its [`row`]s.
 //! - [`requirements`] says beforehand what a machine lacks.
@@ -31,23 +34,34 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod accuracy;
 pub mod agent;
 pub mod attempts;
+mod buffers;
+mod carrier;
+pub mod chart;
 pub mod demo;
+pub mod direction;
 pub mod emulator;
+pub mod flows;
 pub mod guest;
 pub mod host;
 pub mod iperf;
 pub mod lab;
 pub mod lateness;
-pub mod link;
 pub mod netns;
+mod null_sender;
+pub mod packet_log;
 pub mod path;
 mod process;
+pub mod program;
 pub mod requirements;
 pub mod row;
 pub mod scenario;
+pub mod scheduling;
+pub mod self_check;
 pub mod table;
+pub mod traffic;
 pub mod tun;
 
 pub use process::{Interrupt, WaitError};

@@ -32,6 +32,20 @@ impl Interrupt {
         Ok(interrupt)
     }
 
+    /// An interrupt that SIGTERM and SIGHUP raise from now on. SIGINT, which a terminal sends to all programs alike, does
+    /// nothing to us.
+    ///
+    /// # Errors
+    /// If a signal handler cannot be installed.
+    pub fn on_termination() -> io::Result<Self> {
+        let interrupt = Self::default();
+        for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+            signal_hook::flag::register(signal as i32, Arc::clone(&interrupt.0))?;
+        }
+        signal_hook::flag::register(Signal::SIGINT as i32, Arc::default())?;
+        Ok(interrupt)
+    }
+
     /// Asks everything that waits to stop.
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -189,6 +203,13 @@ impl Tail {
             .collect::<Vec<_>>()
             .join("\n")
     }
+}
+
+/// The last lines of a text.
+pub(crate) fn last_lines(text: &str) -> String {
+    let mut tail = Tail::default();
+    text.lines().for_each(|line| tail.push(line.to_owned()));
+    tail.text()
 }
 
 /// Hands every line of a process' standard error to `take`, in a thread.

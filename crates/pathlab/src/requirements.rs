@@ -15,10 +15,11 @@ use crate::scenario::Scheme;
 const TOOLS: [(&str, &str); 5] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
-    ("iperf3", "iperf3"),
     ("nsenter", "util-linux"),
     ("setpriv", "util-linux"),
+    ("unshare", "util-linux"),
 ];
+const TRAFFIC: (&str, &str) = ("iperf3", "iperf3");
 
 /// Everything that is missing, each with its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,29 +52,25 @@ impl Drop for LoadedModules {
     }
 }
 
+/// Checks this machine for emulated paths.
+///
+/// # Errors
+/// [`Missing`] lists all that is missing, not only the first.
+pub fn check_path() -> Result<(), Missing> {
+    let missing = missing(&TOOLS);
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Missing(missing)),
+    }
+}
+
 /// Checks this machine for runs of `schemes`; loads the kernel's congestion controls among them
 /// that are modules.
 ///
 /// # Errors
 /// [`Missing`] lists all that is missing, not only the first.
 pub fn check(schemes: &[Scheme]) -> Result<LoadedModules, Missing> {
-    let mut missing = Vec::new();
-    if !geteuid().is_root() {
-        missing.push("not root: network namespaces and TUN devices need it; use sudo".to_owned());
-    } else if let Err(error) = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun")
-    {
-        missing.push(format!("/dev/net/tun: {error}; try `modprobe tun`"));
-    }
-    for (tool, package) in TOOLS {
-        if !on_path(tool) {
-            missing.push(format!(
-                "{tool}: not found; try `apt-get install {package}`"
-            ));
-        }
-    }
+    let mut missing = missing(&[&TOOLS[..], &[TRAFFIC]].concat());
     let mut loaded = LoadedModules::default();
     for scheme in schemes {
         match scheme {
@@ -100,6 +97,27 @@ pub fn check(schemes: &[Scheme]) -> Result<LoadedModules, Missing> {
     } else {
         Err(Missing(missing))
     }
+}
+
+fn missing(tools: &[(&str, &str)]) -> Vec<String> {
+    let mut missing = Vec::new();
+    if !geteuid().is_root() {
+        missing.push("not root: network namespaces and TUN devices need it; use sudo".to_owned());
+    } else if let Err(error) = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+    {
+        missing.push(format!("/dev/net/tun: {error}; try `modprobe tun`"));
+    }
+    for (tool, package) in tools {
+        if !on_path(tool) {
+            missing.push(format!(
+                "{tool}: not found; try `apt-get install {package}`"
+            ));
+        }
+    }
+    missing
 }
 
 fn on_path(program: &str) -> bool {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// One bottleneck between a sender and a receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
@@ -22,6 +24,19 @@ impl PathSpec {
     pub fn bdp_packets(&self) -> u32 {
         let bits = self.rate_bps as f64 * self.rtt.as_secs_f64();
         (bits / (8.0 * 1500.0)).round().max(1.0) as u32
+    }
+
+    /// As the emulator takes it.
+    pub fn to_path(&self) -> pathsim::PathSpec {
+        let rtt_ns = u64::try_from(self.rtt.as_nanos()).unwrap_or(u64::MAX);
+        pathsim::PathSpec {
+            queue: pathsim::QueueLimit::Packets(self.queue_packets),
+            loss: match self.loss {
+                0.0 => pathsim::Loss::None,
+                loss => pathsim::Loss::Random(loss),
+            },
+            ..pathsim::PathSpec::clean(self.rate_bps, rtt_ns)
+        }
     }
 
     /// What TCP can deliver over the path at most, in Mbit/s: full segments carry 1448 bytes of
@@ -60,7 +75,7 @@ impl PathSpec {
 }
 
 /// The congestion control under test.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Scheme {
     /// An algorithm of the kernel, by the name in `tcp_available_congestion_control`.
     Kernel(String),

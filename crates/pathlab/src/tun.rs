@@ -2,8 +2,8 @@
 //!
 //! A TUN device without offloads hands over packets of at most one MTU, but TCP still gives whole
 //! bursts (GSO) to the device, which cuts them at once. In front of a small queue that would be a
-//! line-rate burst no network card makes, so `gso_max_segs 1` has TCP send packet by packet. It is
-//! the same for every scheme. The device has no queueing discipline (`noqueue`), on every kernel
+//! line-rate burst no network card makes, so `gso_max_segs 1` (the default of [`EndSettings`]) has TCP send packet by
+//! packet. It is the same for every scheme. The device has no queueing discipline (`noqueue`), on every kernel
 //! and whatever `net.core.default_qdisc` says: the only queue of the path is the emulated one.
 
 use std::fs::File;
@@ -22,7 +22,7 @@ pub const MTU_BYTES: u16 = 1500;
 /// emulator that is late by more than their arrival time loses one, and that is counted.
 const DEVICE_RING_PACKETS: u32 = 4096;
 
-const DEVICE: &str = "path0";
+pub(crate) const DEVICE: &str = "path0";
 
 /// Why a device could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -38,20 +38,45 @@ pub enum TunError {
     Statistics(String),
 }
 
+/// How TCP is set up at both ends of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndSettings {
+    /// Segments that TCP hands to the device at once at most: `gso_max_segs` of ip-link(8). 1 sends packet by packet;
+    /// 0 leaves the kernel's own limit.
+    pub gso_max_segs: u32,
+    /// `net.ipv4.tcp_sack`.
+    pub sack: bool,
+    /// `net.ipv4.tcp_reordering`, if not the kernel's own.
+    pub reordering: Option<u32>,
+    /// Extra RTTs of flows, ns, each of which gets an address at the client; 0 and repetitions do not matter.
+    pub extra_rtts_ns: Vec<u64>,
+}
+
+impl Default for EndSettings {
+    /// Packet by packet, with SACK.
+    fn default() -> Self {
+        Self {
+            gso_max_segs: 1,
+            sack: true,
+            reordering: None,
+            extra_rtts_ns: Vec::new(),
+        }
+    }
+}
+
 /// Makes the namespace one end of a path: creates its device, gives it `own` and a route to
 /// `peer`, and sets what TCP's fair measurement needs. The returned file reads and writes whole IP
 /// packets and never blocks; the device lives until it is closed.
 ///
 /// # Errors
 /// [`TunError`] without root, TUN support or iproute2.
-pub fn attach(netns: &Netns, own: Ipv4Addr, peer: Ipv4Addr) -> Result<File, TunError> {
-    // A run must not inherit the last one's cwnd, and the windows must never be the bottleneck.
-    netns.sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
-    netns.sysctl("net/ipv4/tcp_rmem", "4096 131072 67108864")?;
-    netns.sysctl("net/ipv4/tcp_wmem", "4096 65536 67108864")?;
-    // Connections that choose none (iperf3's control connection) must not be flows of the agent.
-    netns.sysctl("net/ipv4/tcp_congestion_control", "reno")?;
-
+pub fn attach(
+    netns: &Netns,
+    own: Ipv4Addr,
+    peer: Ipv4Addr,
+    ends: &EndSettings,
+) -> Result<File, TunError> {
+    set_up_tcp(netns, ends)?;
     let device = netns.enter(open)?.map_err(TunError::Create)?;
     // No router solicitations among the measured packets; absent where IPv6 is not built in.
     if let Err(error) = netns.sysctl(&format!("net/ipv6/conf/{DEVICE}/disable_ipv6"), "1") {
@@ -69,20 +94,46 @@ pub fn attach(netns: &Netns, own: Ipv4Addr, peer: Ipv4Addr) -> Result<File, TunE
         "tc",
         &["qdisc", "replace", "dev", DEVICE, "root", "noqueue"],
     )?;
-    let link = [
-        "link",
-        "set",
-        DEVICE,
-        "mtu",
-        &mtu,
-        "txqueuelen",
-        &ring,
-        "gso_max_segs",
-        "1",
-        "up",
-    ];
+    let mut link = vec!["link", "set", DEVICE, "mtu", &mtu, "txqueuelen", &ring];
+    let segments = ends.gso_max_segs.to_string();
+    if ends.gso_max_segs > 0 {
+        link.extend(["gso_max_segs", &segments]);
+    }
+    link.push("up");
     netns.configure("ip", &link)?;
     Ok(device)
+}
+
+/// Sets TCP up in a namespace for a fair measurement, and as asked.
+pub(crate) fn set_up_tcp(netns: &Netns, ends: &EndSettings) -> Result<(), NetnsError> {
+    // A run must not inherit the last one's cwnd, and the windows must never be the bottleneck.
+    netns.sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
+    netns.sysctl("net/ipv4/tcp_rmem", "4096 131072 67108864")?;
+    netns.sysctl("net/ipv4/tcp_wmem", "4096 65536 67108864")?;
+    // Connections that choose none (iperf3's control connection) must not be flows of the agent.
+    netns.sysctl("net/ipv4/tcp_congestion_control", "reno")?;
+    netns.sysctl("net/ipv4/tcp_sack", if ends.sack { "1" } else { "0" })?;
+    if let Some(packets) = ends.reordering {
+        netns.sysctl("net/ipv4/tcp_reordering", &packets.to_string())?;
+    }
+    Ok(())
+}
+
+/// Gives the client more addresses, and the server routes to them.
+///
+/// # Errors
+/// [`TunError`] without iproute2.
+pub fn add_addresses(
+    client: &Netns,
+    server: &Netns,
+    addresses: impl Iterator<Item = Ipv4Addr>,
+) -> Result<(), TunError> {
+    for address in addresses {
+        let host = format!("{address}/32");
+        client.configure("ip", &["address", "add", &host, "dev", DEVICE])?;
+        server.configure("ip", &["route", "add", &host, "dev", DEVICE])?;
+    }
+    Ok(())
 }
 
 fn open() -> io::Result<File> {

@@ -18,13 +18,14 @@ use nix::sys::socket::{setsockopt, sockopt};
 use pathlab::Interrupt;
 use pathlab::agent::AgentError;
 use pathlab::attempts::attempts;
-use pathlab::emulator::Scheduling;
 use pathlab::host::{self, Run, RunError};
 use pathlab::measured;
 use pathlab::netns::Netns;
 use pathlab::path::{self, Path};
 use pathlab::requirements;
 use pathlab::scenario::{PathSpec, Scheme};
+use pathlab::scheduling::Scheduling;
+use pathlab::tun::EndSettings;
 
 /// Timing tests take turns: there are few cores.
 static TURN: Mutex<()> = Mutex::new(());
@@ -45,6 +46,10 @@ fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
 
 fn clean() -> PathSpec {
     PathSpec::demo().remove(0)
+}
+
+fn open(spec: &PathSpec, seed: u64) -> Path {
+    Path::open(&spec.to_path(), &EndSettings::default(), seed).unwrap()
 }
 
 /// What a run must leave as it was.
@@ -194,7 +199,7 @@ fn capacity_is_the_set_rate() {
     let Some(_turn) = turn("kernel_capacity_is_the_set_rate") else {
         return;
     };
-    let path = Path::open(&clean(), 1).unwrap();
+    let path = open(&clean(), 1);
     let (from, to) = data_direction(&path);
     // 120 Mbit/s for 1.5 s.
     let (sent, arrivals) = probe(from, to, (15_000, 10, Duration::from_millis(1)), 1500);
@@ -229,7 +234,7 @@ fn delay_is_half_the_rtt_each_way() {
     let Some(_turn) = turn("kernel_delay_is_half_the_rtt_each_way") else {
         return;
     };
-    let path = Path::open(&clean(), 1).unwrap();
+    let path = open(&clean(), 1);
     let schedule = (200, 1, Duration::from_millis(5));
     let (from, to) = data_direction(&path);
     let there_ms = median_delay_ms(probe(from, to, schedule, 125));
@@ -253,7 +258,7 @@ fn kernel_loss_is_as_set_and_follows_from_the_seed() {
         ..clean()
     };
     let arrivals = |seed| {
-        let path = Path::open(&spec, seed).unwrap();
+        let path = open(&spec, seed);
         let (from, to) = data_direction(&path);
         let (_, arrivals) = probe(from, to, (3_000, 2, Duration::from_micros(500)), 200);
         let report = path.close().unwrap();
@@ -279,7 +284,7 @@ fn kernel_the_emulator_says_how_it_is_scheduled() {
     let Some(_turn) = turn("kernel_the_emulator_says_how_it_is_scheduled") else {
         return;
     };
-    let path = Path::open(&clean(), 1).unwrap();
+    let path = open(&clean(), 1);
     let policy = || -> Option<u32> {
         let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
         tasks
@@ -439,7 +444,7 @@ fn hold_a_path_until_killed() {
     if std::env::var_os(HOLD).is_none() {
         return;
     }
-    let path = Path::open(&clean(), 1).unwrap();
+    let path = open(&clean(), 1);
     let mut sleeper = path.server().command("sleep").arg("600").spawn().unwrap();
     println!(
         "\nholding {} {}",

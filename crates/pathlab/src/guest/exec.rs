@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Config, Error, cache_dir, host, image, kernel, qemu, root_archive};
+use super::{Config, Error, host, image, obtain_kernel, qemu, root_archive};
 
 /// What programs in a guest came to.
 #[derive(Clone, Debug)]
@@ -14,6 +14,9 @@ pub struct Executed {
     pub output: String,
     /// The guest's `uname -r`.
     pub kernel: String,
+    /// Lines of the kernel's log that speak of a fault of the kernel or a module: `BUG`, `WARNING`,
+    /// what lockdep, RCU and KASAN report; empty if all is well.
+    pub kernel_trouble: String,
     /// Wall time that the guest took.
     pub wall: Duration,
 }
@@ -30,11 +33,41 @@ pub fn exec(
     script: &str,
     limit: Duration,
 ) -> Result<Executed, Error> {
+    let payload = Payload {
+        binaries,
+        script,
+        ..Payload::default()
+    };
+    exec_payload(config, &payload, limit)
+}
+
+/// What a guest gets of this machine, and what it does with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Payload<'a> {
+    /// Binaries, with their names in the guest's `PATH`.
+    pub binaries: &'a [(PathBuf, String)],
+    /// Files: their paths in the guest, relative to its root, and their content.
+    pub files: &'a [(&'a str, &'a [u8])],
+    /// Modules of the guest's kernel to load, beside those that every guest has.
+    pub modules: &'a [&'a str],
+    /// Shell text.
+    pub script: &'a str,
+}
+
+/// [`exec`] with more to choose.
+///
+/// # Errors
+/// As [`run`](super::run).
+pub fn exec_payload(
+    config: &Config,
+    payload: &Payload<'_>,
+    limit: Duration,
+) -> Result<Executed, Error> {
     let host = host::Host::probe()?;
-    let kernel = kernel::Kernel::obtain(config.kernel, &cache_dir(config)?)?;
+    let kernel = obtain_kernel(config)?;
     let root = root_archive(config, &host, &kernel)?;
     let mut own = image::Archive::default();
-    for (source, name) in binaries {
+    for (source, name) in payload.binaries {
         own.binary(source, &format!("bin/{name}"))?;
     }
     for tool in ["nsenter", "setpriv"] {
@@ -43,12 +76,17 @@ pub fn exec(
             &format!("bin/{tool}"),
         )?;
     }
-    for (order, (name, object)) in kernel.modules(&["tun"])?.iter().enumerate() {
+    let modules = [&["tun"], payload.modules].concat();
+    for (order, (name, object)) in kernel.modules(&modules)?.iter().enumerate() {
         own.file(&format!("modules/50{order:02}-{name}.ko"), object);
     }
-    own.file("script", script.as_bytes());
+    for (path, content) in payload.files {
+        own.file(path, content);
+    }
+    own.file("script", payload.script.as_bytes());
     let began = Instant::now();
-    let guest = qemu::Qemu::boot(&kernel.image, &[&root, &own.finish()], config.seed)?;
+    let archives = [&root[..], &own.finish()];
+    let guest = qemu::Qemu::boot(&kernel.image, &archives, config.seed, config.racing)?;
     let ended = guest.finish(limit, &|| config.interrupt.is_raised())?;
     let transcript = ended.transcript.map_err(|cause| Error::Stream {
         run: "the script".into(),
@@ -65,6 +103,7 @@ pub fn exec(
         status,
         output: text("output"),
         kernel: transcript.release.clone(),
+        kernel_trouble: text("kernel.trouble"),
         wall: began.elapsed(),
     })
 }

@@ -85,7 +85,8 @@ impl Kernel {
         Self::unpacked(&home)
     }
 
-    fn unpacked(home: &Path) -> Result<Self, Error> {
+    /// The kernel in a folder that looks as a package unpacks.
+    pub(super) fn unpacked(home: &Path) -> Result<Self, Error> {
         let image = only_entry(&home.join("boot"), "vmlinuz-")?;
         // 6.12's package has moved to the merged /usr.
         let library = ["lib/modules", "usr/lib/modules"].map(|dir| home.join(dir));

@@ -46,7 +46,7 @@ use crate::row::Row;
 use crate::scenario::{PathSpec, Scheme};
 
 pub use error::Error;
-pub use exec::{Executed, exec};
+pub use exec::{Executed, Payload, exec, exec_payload};
 pub use kernel::{KernelVersion, UnknownKernel};
 pub use outcome::{Interval, Outcome};
 pub use path::{ParsePathError, parse_path};
@@ -69,9 +69,9 @@ const MAX_FLOWS: u32 = 128;
 const MODULES: [&str; 4] = ["veth", "sch_netem", "sch_fq", "tcp_bbr"];
 
 /// The applets of busybox that the guest's script uses.
-const APPLETS: [&str; 16] = [
-    "cat", "echo", "grep", "insmod", "kill", "mount", "mv", "poweroff", "sh", "sleep", "stty",
-    "sysctl", "timeout", "tr", "uname", "wc",
+const APPLETS: [&str; 17] = [
+    "cat", "dmesg", "echo", "grep", "insmod", "kill", "mount", "mv", "poweroff", "sh", "sleep",
+    "stty", "sysctl", "timeout", "tr", "uname", "wc",
 ];
 
 /// How guests are made.
@@ -93,6 +93,15 @@ pub struct Config {
     /// segmentation offload does. Without, TCP sends packet by packet, as it does over the path
     /// emulator of this machine.
     pub bursts: bool,
+    /// An unpacked kernel (`boot/vmlinuz-*` and `lib/modules/*`) to use instead of Debian's of the
+    /// series that [`Config::kernel`] names: one built to find faults, say.
+    pub unpacked_kernel: Option<PathBuf>,
+    /// Whether the guest has two CPUs that run side by side, in the wall clock's time: to hunt races,
+    /// not to measure.
+    pub racing: bool,
+    /// Kernel modules of this machine that every guest loads at boot, in this order, after those of
+    /// its own kernel.
+    pub modules: Vec<PathBuf>,
     /// Raised, ends all guests within a second; [`run`] then fails with [`Error::Interrupted`].
     pub interrupt: Interrupt,
 }
@@ -107,6 +116,9 @@ impl Default for Config {
             cache: None,
             keep_logs: None,
             bursts: false,
+            unpacked_kernel: None,
+            racing: false,
+            modules: Vec::new(),
             interrupt: Interrupt::default(),
         }
     }
@@ -177,7 +189,7 @@ pub fn run(
         check(config, run)?;
     }
     let host = host::Host::probe()?;
-    let kernel = kernel::Kernel::obtain(config.kernel, &cache_dir(config)?)?;
+    let kernel = obtain_kernel(config)?;
     let root = root_archive(config, &host, &kernel)?;
 
     let failed = AtomicBool::new(false);
@@ -287,7 +299,7 @@ fn run_one(
     own.file("plan", plan.as_bytes());
     own.file("events", plan::render_events(&run.events).as_bytes());
     let began = Instant::now();
-    let guest = qemu::Qemu::boot(kernel, &[root, &own.finish()], config.seed)?;
+    let guest = qemu::Qemu::boot(kernel, &[root, &own.finish()], config.seed, config.racing)?;
     let ended = guest.finish(wall_limit(run), stop)?;
     let wall = began.elapsed();
     if let Some(dir) = &config.keep_logs {
@@ -364,7 +376,18 @@ fn root_archive(
     for (order, (name, object)) in kernel.modules(&MODULES)?.iter().enumerate() {
         root.file(&format!("modules/{order:02}-{name}.ko"), object);
     }
+    for (order, file) in config.modules.iter().enumerate() {
+        let object = fs::read(file).map_err(Error::io("read", file))?;
+        root.file(&format!("modules/90{order:02}.ko"), &object);
+    }
     Ok(root.finish())
+}
+
+fn obtain_kernel(config: &Config) -> Result<kernel::Kernel, Error> {
+    match &config.unpacked_kernel {
+        Some(folder) => kernel::Kernel::unpacked(folder),
+        None => kernel::Kernel::obtain(config.kernel, &cache_dir(config)?),
+    }
 }
 
 fn cache_dir(config: &Config) -> Result<PathBuf, Error> {

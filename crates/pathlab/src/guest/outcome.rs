@@ -26,6 +26,8 @@ pub struct Outcome {
     pub remarks: String,
     /// The guest's kernel, as `uname -r` says it.
     pub kernel: String,
+    /// As [`Executed::kernel_trouble`](super::Executed::kernel_trouble).
+    pub kernel_trouble: String,
     /// Wall time from boot to the end of the guest.
     pub wall: Duration,
 }
@@ -101,6 +103,7 @@ impl Outcome {
             agent_log,
             remarks,
             kernel: transcript.release.clone(),
+            kernel_trouble: text("kernel.trouble"),
             wall,
         })
     }

@@ -32,12 +32,17 @@ pub(super) struct Ended {
 
 impl Qemu {
     /// Boots `kernel` with the root file system `root` (one or more cpio archives). `seed` fixes
-    /// the guest's randomness.
+    /// the guest's randomness; `racing` guests have two CPUs and no virtual time.
     ///
     /// The root file system travels as the process's standard input and the results as its
     /// standard output, so that nothing is left on disk however this process ends; the
     /// guest ends with us even if we are killed.
-    pub(super) fn boot(kernel: &Path, root: &[&[u8]], seed: u64) -> Result<Self, Error> {
+    pub(super) fn boot(
+        kernel: &Path,
+        root: &[&[u8]],
+        seed: u64,
+        racing: bool,
+    ) -> Result<Self, Error> {
         let memory = memfd_create(c"guest-root", MFdFlags::empty())
             .map_err(|errno| Error::io("keep the root file system in", "memory")(errno.into()))?;
         let mut file = std::fs::File::from(memory);
@@ -46,7 +51,10 @@ impl Qemu {
                 .map_err(Error::io("keep the root file system in", "memory"))?;
         }
         let mut command = process::dies_with_parent("qemu-system-x86_64", Signalled::Kill);
-        command.args(machine(seed)).arg("-kernel").arg(kernel);
+        command
+            .args(machine(seed, racing))
+            .arg("-kernel")
+            .arg(kernel);
         command
             .stdin(file)
             .stdout(Stdio::piped())
@@ -107,20 +115,22 @@ impl Qemu {
 
 /// The machine: one CPU that executes an instruction each 2 ns of virtual time and never waits
 /// for the wall clock, so that a run does not depend on what else the host does. The clock and
-/// all random seeds are fixed: the same run gives the same result.
-fn machine(seed: u64) -> Vec<String> {
-    let words = "-accel tcg,thread=single -smp 1 -cpu max -m 1024 \
-                 -rtc base=2025-01-01,clock=vm -nodefaults -no-user-config -display none -no-reboot \
+/// all random seeds are fixed: the same run gives the same result. A `racing` one gives that up for
+/// two CPUs that run at once (and for the memory that a kernel with its checks on takes).
+fn machine(seed: u64, racing: bool) -> Vec<String> {
+    let words = "-cpu max -nodefaults -no-user-config -display none -no-reboot \
                  -chardev file,id=console,path=/dev/stderr -serial chardev:console \
                  -chardev file,id=results,path=/dev/stdout -serial chardev:results -initrd /dev/stdin";
+    let time = if racing {
+        "-accel tcg,thread=multi -smp 2 -m 3072".to_owned()
+    } else {
+        format!(
+            "-accel tcg,thread=single -smp 1 -m 1024 -rtc base=2025-01-01,clock=vm \
+             -icount shift={INSTRUCTION_SHIFT},sleep=off"
+        )
+    };
+    let words = format!("{time} {words} -seed {seed}");
     let mut words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-    let instructions = format!("shift={INSTRUCTION_SHIFT},sleep=off");
-    words.extend([
-        "-icount".into(),
-        instructions,
-        "-seed".into(),
-        seed.to_string(),
-    ]);
     words.extend([
         "-append".into(),
         "console=ttyS0 quiet panic=-1 random.trust_cpu=on".into(),

@@ -94,6 +94,9 @@ pub struct Conditions {
     pub revision: String,
     /// CPUs online.
     pub cpus: usize,
+    /// What carried the packets: `emulator`, `netem` or `loopback`; empty in the simulator.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub line: String,
     /// Version of iperf3, if it made the traffic.
     pub iperf3: Option<String>,
     /// Arguments of the agent.
@@ -102,6 +105,8 @@ pub struct Conditions {
     pub sysctls: std::collections::BTreeMap<String, String>,
     /// What the null sender found before the suite.
     pub self_check: Option<SelfCheck>,
+    /// Whether an earlier suite made the run, with equal inputs: `began` says when.
+    pub reused: bool,
 }
 
 /// What the emulator does to a null sender: datagrams of known number and time.
@@ -151,6 +156,8 @@ pub struct Quantiles {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Total {
+    /// How long the run was, s, if all its transfers were complete before the end that was planned.
+    pub seconds: Option<f64>,
     /// Payload at the receivers over the whole run, Mbit/s.
     pub goodput_mbps: f64,
     /// That over the capacity.
@@ -208,6 +215,13 @@ pub struct FlowResult {
     pub completions: Vec<Completion>,
     /// Of a UDP flow: interarrival jitter (RFC 3550 §6.4.1), ms.
     pub jitter_ms: Option<f64>,
+    /// Of a UDP flow: datagrams sent.
+    pub datagrams_sent: Option<u64>,
+    /// Of a UDP flow: datagrams missing at the receiver, up to the last one that arrived.
+    pub datagrams_lost: Option<u64>,
+    /// Of a flow with a receive window of its own: the greatest that its sender saw in the second half of its life,
+    /// bytes.
+    pub receive_window_bytes: Option<u64>,
     /// Over time.
     pub series: FlowSeries,
 }

@@ -7,7 +7,7 @@ use crate::scenario::Scheme;
 
 /// One run of an experiment. Equal runs differ by chance only, and with equal seeds only by what the
 /// backend cannot repeat.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Short name of the scenario, as in its file.
     pub id: String,
@@ -17,17 +17,29 @@ pub struct Run {
     pub scenario: Scenario,
     /// What drives each flow, in the order of the scenario's flows.
     pub schemes: Vec<FlowScheme>,
+    /// Whether each flow is under test; others are cross traffic with a scheme of their own.
+    pub under_test: Vec<bool>,
     /// How the ends are set up, the same for all schemes.
     pub settings: Settings,
 }
 
 /// What drives a flow.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FlowScheme {
     /// A congestion control of TCP. Flows with equal agents share one.
     Tcp(Scheme),
     /// Datagrams at a rate of payload, in bit/s, whatever happens to them.
     Udp(u64),
+    /// Programs that send and receive by themselves, each with its arguments. In them `{address}` stands for the
+    /// receiver's address and `{port}` for a free port of it. The receiver starts first.
+    Command {
+        /// Short name, for tables.
+        name: String,
+        /// The sender.
+        sender: Vec<String>,
+        /// The receiver.
+        receiver: Vec<String>,
+    },
 }
 
 /// How the ends of a path are set up.
@@ -46,6 +58,9 @@ pub struct Settings {
     /// Rounds of downloads: flows with a size connect and transfer again, all of a round together, when all of the
     /// round before are complete.
     pub rounds: u32,
+    /// Both ends in one namespace, over its loopback device: no bottleneck, no emulator. The path of the scenario
+    /// then means nothing.
+    pub loopback: bool,
 }
 
 impl Default for Settings {
@@ -56,6 +71,7 @@ impl Default for Settings {
             sack: true,
             reordering: None,
             rounds: 1,
+            loopback: false,
         }
     }
 }
