@@ -8,19 +8,39 @@ PROGRAM := $(TARGET_DIR)/release/pk3c-ccp
 # rustup's default place, for shells that have not read its profile yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help build demo test test-guest test-kernels clean
+# Where `make install` puts things; DESTDIR in front of all of it, for packages.
+PREFIX ?= /usr
+DESTDIR ?=
+GENERATED := $(TARGET_DIR)/generated
+
+.PHONY: help build install demo test test-guest test-kernels test-kernel test-kernel-short test-kernel-debug clean
 
 help:
 	@echo 'make build                build target/release/pk3c-ccp'
+	@echo 'make install [DESTDIR=]   program, systemd unit, manual pages, completions, /etc/pk3c-ccp/config.toml'
 	@echo 'make demo [ARGS=--json]   compare cubic, bbr and pk3c on three emulated paths (root, under 3 minutes)'
 	@echo 'make test                 all checks and tests; as root with BPF also the kernel tests'
 	@echo 'make test-guest [ARGS=]   the same comparison in a QEMU guest under virtual time, then test-kernels'
 	@echo 'make test-kernels         the datapath and agent tests on Linux 6.1 and 6.12 in QEMU (no root needed to run)'
+	@echo 'make test-kernel          the kernel module on Linux 6.1 and 6.12 in QEMU, beside eBPF, cubic and bbr (20 minutes)'
+	@echo 'make test-kernel-short    the same in 5 minutes, without cubic and bbr'
+	@echo 'make test-kernel-debug    the kernel module on a kernel with KASAN and lockdep, which it builds first'
 	@echo 'make clean                remove what the build made'
 
 build:
 	@scripts/setup.sh base >&2
 	@cargo build --locked --release >&2
+
+# A configuration that is there is left alone. Nothing is enabled or started.
+install: build
+	@$(PROGRAM) generate $(GENERATED)
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(PROGRAM)
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/pk3c-ccp.service
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/man/*.1
+	install -D -m 644 $(GENERATED)/completions/pk3c-ccp.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pk3c-ccp
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/completions/_pk3c-ccp
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/completions/pk3c-ccp.fish
+	test -e $(DESTDIR)/etc/pk3c-ccp/config.toml || install -D -m 644 -t $(DESTDIR)/etc/pk3c-ccp $(GENERATED)/config.toml
 
 demo: build
 	@$(PROGRAM) demo $(ARGS)
@@ -39,5 +59,18 @@ test-kernels:
 	@scripts/setup.sh guest >&2
 	@scripts/test-guest.sh $(ARGS)
 
+test-kernel:
+	@scripts/setup.sh guest >&2
+	@scripts/test-module.sh long $(ARGS)
+
+test-kernel-short:
+	@scripts/setup.sh guest >&2
+	@scripts/test-module.sh short $(ARGS)
+
+test-kernel-debug:
+	@scripts/setup.sh kernel >&2
+	@scripts/test-module-debug.sh
+
 clean:
+	@$(MAKE) -s -C ccp-kernel clean
 	cargo clean

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Makes this machine ready: scripts/setup.sh [base|test|guest]
+# Makes this machine ready: scripts/setup.sh [base|test|guest|kernel]
 #
 #   base   what building and `make demo` need
-#   test   base, and rustfmt, clippy, cargo-deny, cargo-fuzz with nightly, shellcheck for `make test`
+#   test   base, and rustfmt, clippy, cargo-deny, cargo-fuzz with nightly, shellcheck, chromium, prometheus for `make test`
 #   guest  base, and QEMU with what builds a guest image, for `make test-guest`
+#   kernel guest, and what builds a kernel, for `make test-kernel-debug`
 #
 # As root it installs missing Debian packages and mounts bpffs on /sys/fs/bpf if it is not mounted (the mount stays:
 # pins live there, and most distributions mount it at boot). As another user it prints the line to run and fails.
@@ -15,6 +16,7 @@ RUST_MINOR_MIN=89
 
 BASE_PACKAGES="gcc make pkg-config clang libelf-dev zlib1g-dev iperf3 iproute2 ethtool netcat-openbsd curl procps kmod"
 GUEST_PACKAGES="qemu-system-x86 busybox-static xz-utils"
+KERNEL_PACKAGES="bc bison flex libssl-dev"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() {
@@ -55,6 +57,10 @@ install_packages() {
     apt-get update -q >&2
     # shellcheck disable=SC2086 # a list of package names
     apt-get install -y -q --no-install-recommends $missing >&2 || die "could not install; the line was: $line"
+    # Its package starts a server; the tests start their own.
+    case " $missing" in
+    *" prometheus "*) if [ -d /run/systemd/system ]; then systemctl disable --quiet --now prometheus >&2; fi ;;
+    esac
 }
 
 # A working cargo of at least the minimum version.
@@ -125,12 +131,13 @@ mode=${1:-base}
 case $mode in
 base) packages=$BASE_PACKAGES ;;
 guest) packages="$BASE_PACKAGES $GUEST_PACKAGES" ;;
+kernel) packages="$BASE_PACKAGES $GUEST_PACKAGES $KERNEL_PACKAGES" ;;
 test)
     packages=$BASE_PACKAGES
-    # The only test tool from Debian; another user's `make test` runs without it and says so.
-    if is_root; then packages="$packages shellcheck"; fi
+    # Test tools from Debian; another user's `make test` runs without them and says so.
+    if is_root; then packages="$packages shellcheck chromium prometheus"; fi
     ;;
-*) die "usage: scripts/setup.sh [base|test|guest]" ;;
+*) die "usage: scripts/setup.sh [base|test|guest|kernel]" ;;
 esac
 # shellcheck disable=SC2086 # a list of package names
 install_packages $packages

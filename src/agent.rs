@@ -9,7 +9,8 @@ use crate::governor::Governor;
 use crate::params::Params;
 use crate::plan::{Command, Decision, Reason};
 use crate::program::{self, REPORT_FIELDS, RawReport};
-use crate::record::{self, Decided, Line, Recorder};
+use crate::record::{self, Decided, Line, Measured, Recorder};
+use crate::stats::{FlowLive, Interval, Stats};
 use crate::units::{Bytes, Micros, Rate};
 use portus::ipc::Ipc;
 use portus::lang::Scope;
@@ -65,6 +66,8 @@ pub struct Config {
     pub facts: Option<Arc<dyn FlowFacts>>,
     /// Where to record.
     pub recorder: Option<Arc<Recorder>>,
+    /// Where to count, and to show flows to whoever looks.
+    pub stats: Arc<Stats>,
 }
 
 /// The congestion control algorithm, as portus runs it. Clones share everything, so one may be kept to change the
@@ -81,6 +84,7 @@ struct Shared {
     seed: u64,
     facts: Option<Arc<dyn FlowFacts>>,
     recorder: Option<Arc<Recorder>>,
+    stats: Arc<Stats>,
     began: Instant,
     flows: AtomicU64,
     /// The program's registers, shared by the flows of a run loop (every loop compiles its own).
@@ -132,12 +136,23 @@ impl Pk3c {
                 seed: config.seed,
                 facts: config.facts,
                 recorder: config.recorder,
+                stats: config.stats,
                 began: Instant::now(),
                 flows: AtomicU64::new(0),
                 scope: OnceLock::new(),
                 kept: Mutex::new(HashMap::new()),
             }),
         }
+    }
+
+    /// The parameters as configured; the shortest interval in force may be longer while there are many flows.
+    #[must_use]
+    pub fn params(&self) -> Params {
+        let tuned = self.shared.tuned.read();
+        tuned
+            .unwrap_or_else(PoisonError::into_inner)
+            .configured
+            .clone()
     }
 
     /// Replaces the parameters; running flows take them with their next report. The limit on reports stays that of
@@ -257,6 +272,8 @@ struct State {
     params_version: u32,
     /// The governor's mark.
     governed: u32,
+    /// The round of [`crate::stats::Live`] in which the flow last told its numbers.
+    told: u32,
     decisions: [u32; Reason::ALL.len()],
     lost_pkts: f64,
     rtt_sum_us: f64,
@@ -291,11 +308,15 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
         let ends = (info.src_ip, info.src_port, info.dst_ip, info.dst_port);
         let kept = shared.take_kept(sock_id, ends);
         let v4 = |ip: u32, port: u32| {
-            SocketAddr::from((Ipv4Addr::from(ip), u16::try_from(port).unwrap_or(0)))
+            SocketAddr::from((
+                Ipv4Addr::from(ip.to_le_bytes()),
+                u16::try_from(port).unwrap_or(0),
+            ))
         };
         let local = fact.map_or_else(|| v4(info.src_ip, info.src_port), |fact| fact.local);
         let remote = fact.map_or_else(|| v4(info.dst_ip, info.dst_port), |fact| fact.remote);
         let readopted = kept.is_some();
+        shared.stats.counters.flow_started(readopted);
         let (state, first) = match kept {
             Some(mut state) => {
                 let first = state
@@ -374,6 +395,7 @@ fn begin(
         controller,
         params_version,
         governed: 0,
+        told: 0,
         decisions: [0; Reason::ALL.len()],
         lost_pkts: 0.0,
         rtt_sum_us: 0.0,
@@ -395,6 +417,7 @@ impl<I: Ipc> Pk3cFlow<I> {
         state.scope = match installed {
             Ok(scope) => Some(self.shared.share(scope)),
             Err(error) => {
+                self.shared.stats.counters.command_failed();
                 tracing::error!(target: "flow", sock_id = self.datapath.get_sock_id(), "cannot install the program, the datapath drives this flow alone: {}", error.0);
                 None
             }
@@ -405,9 +428,11 @@ impl<I: Ipc> Pk3cFlow<I> {
         let Some(state) = &mut self.state else { return };
         let Some(scope) = &state.scope else { return };
         let sent = command.fields(|fields| self.datapath.update_field(scope, fields));
-        if let Err(error) = sent
-            && !std::mem::replace(&mut state.send_failed, true)
-        {
+        if let Err(error) = sent {
+            self.shared.stats.counters.command_failed();
+            if std::mem::replace(&mut state.send_failed, true) {
+                return;
+            }
             tracing::warn!(target: "flow", sock_id = self.datapath.get_sock_id(), "cannot send a command (further failures are not logged): {}", error.0);
         }
     }
@@ -441,6 +466,20 @@ impl State {
         self.controller.estimator().delivered_pkts()
     }
 
+    /// What is shown of the flow while it runs.
+    fn live(&self, decision: &Decision) -> FlowLive {
+        let est = self.controller.estimator();
+        FlowLive {
+            phase: decision.phase,
+            reason: decision.reason,
+            rate: decision.rate,
+            cwnd: decision.cwnd,
+            srtt: est.srtt(),
+            rtt_min: est.rtt_min(),
+            reports: self.reports(),
+        }
+    }
+
     /// `reason=count` of every kind of decision that happened.
     fn decisions(&self) -> String {
         let counted = Reason::ALL
@@ -458,9 +497,13 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
     fn on_report(&mut self, sock_id: u32, report: Report) {
         let Some(raw) = self.read(&report) else {
             tracing::debug!(target: "flow", sock_id, program = report.program_uid, "report of another program ignored");
+            self.shared.stats.counters.report_foreign();
             return;
         };
         let Some(state) = &mut self.state else { return };
+        let shared = &self.shared;
+        let stats = &shared.stats;
+        let arrived = stats.counters.report_arrived();
         self.shared.govern(&mut state.governed);
         let version = self.shared.params_version.load(Ordering::Acquire);
         if version != state.params_version {
@@ -472,8 +515,18 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             });
             state.controller.set_params(params);
         }
-        let decision = state.controller.on_report(&raw);
+        let (mi, decision) = state.controller.on_report_measured(&raw);
         state.count(&raw, &decision);
+        if stats.live.explains() {
+            stats.live.note(sock_id, || Interval {
+                at_s: shared.at_s(),
+                measured: Measured::new(&raw, mi, state.controller.estimator()),
+                decision,
+            });
+        }
+        if stats.live.is_due(&mut state.told) {
+            stats.live.publish(sock_id, state.live(&decision));
+        }
         let flow = state.flow;
         tracing::debug!(
             target: "decision",
@@ -494,6 +547,8 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
         if let Some(command) = decision.command {
             self.send(command);
         }
+        let counters = &self.shared.stats.counters;
+        counters.report_answered(decision.reason, arrived);
     }
 
     fn close(&mut self) {
@@ -505,6 +560,8 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             at_s: self.shared.at_s(),
         });
         let sock_id = self.datapath.get_sock_id();
+        self.shared.stats.counters.flow_ended();
+        self.shared.stats.live.forget(sock_id);
         let fact = self.shared.facts(sock_id);
         let known_s = self.shared.at_s() - state.began_s;
         let duration_s = fact.map_or(known_s, |fact| fact.age.as_secs_f64());
@@ -534,8 +591,10 @@ impl<I: Ipc> Drop for Pk3cFlow<I> {
     /// A flow that is dropped without an end comes back: the datapath took it over, and will create it again.
     fn drop(&mut self) {
         if let Some(state) = self.state.take() {
+            let sock_id = self.datapath.get_sock_id();
+            self.shared.stats.live.forget(sock_id);
             self.shared.keep(
-                self.datapath.get_sock_id(),
+                sock_id,
                 Kept {
                     since: Instant::now(),
                     state,

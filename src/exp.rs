@@ -91,7 +91,10 @@ impl<I: Ipc> CongAlg<I> for Exp {
         let sock_id = info.sock_id;
         let fact = self.fact(sock_id);
         let v4 = |ip: u32, port: u32| {
-            SocketAddr::from((Ipv4Addr::from(ip), u16::try_from(port).unwrap_or(0)))
+            SocketAddr::from((
+                Ipv4Addr::from(ip.to_le_bytes()),
+                u16::try_from(port).unwrap_or(0),
+            ))
         };
         let local = fact.map_or_else(|| v4(info.src_ip, info.src_port), |fact| fact.local);
         let remote = fact.map_or_else(|| v4(info.dst_ip, info.dst_port), |fact| fact.remote);

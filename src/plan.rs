@@ -193,7 +193,7 @@ reasons! {
     CompeteLoss "compete-loss" "Competing: loss, back off.";
     CompeteEnd "compete-end" "Competed long enough: test whether the queue empties.";
     Restart "restart" "The path bears far more than it did: start fast again.";
-    Switch "switch" "The parameters chose another algorithm, which goes on from here.";
+    Switch "switch" "The parameters chose another algorithm or forbid the rate: go on from here.";
     ClimbStart "climb-start" "Few packets per RTT: climb additively.";
     Climb "climb" "Few packets per RTT: add a little.";
     ClimbLoss "climb-loss" "Loss while climbing: back off.";

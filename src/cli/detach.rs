@@ -1,7 +1,7 @@
 //! `pk3c-ccp detach`: tidies up after an agent that was killed.
 
 use super::default_cc::DefaultCc;
-use super::{NAME, PIN_DIR};
+use super::{NAME, PIN_DIR, control};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
@@ -23,6 +23,8 @@ pub(crate) fn run(args: &DetachArgs) -> Result<()> {
         println!("the system's congestion control is {default} again");
     }
     let removed = ccp_bpf::detach(&config).context("cannot detach")?;
+    control::remove_abandoned(control::SOCKET.as_ref())
+        .context("cannot remove the control socket")?;
     if removed {
         println!(
             "removed the registration and pins in {}",

@@ -1,14 +1,24 @@
 //! The command line: one module per verb.
 
+mod config;
+mod control;
+mod datapath;
 mod default_cc;
 mod demo;
 mod detach;
 mod doctor;
+mod generate;
+mod lab;
+mod log;
+mod operate;
 mod params;
+mod privileges;
 mod replay;
 mod run;
 mod scenario;
 mod sim;
+mod status;
+mod top;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -39,10 +49,27 @@ First steps:
 enum Verb {
     /// Run the agent: sockets can choose the congestion control 'pk3c' until SIGINT or SIGTERM
     Run(Box<run::RunArgs>),
+    /// Say what a running agent does: its statistics and its flows
+    Status(status::StatusArgs),
+    /// Show the flows of a running agent, live
+    Top(top::TopArgs),
+    /// Say why a flow of a running agent does what it does, interval by interval
+    Explain(operate::ExplainArgs),
+    /// Change parameters of a running agent, for all its flows at once; or list them
+    Set(operate::SetArgs),
+    /// Have a running agent read its configuration file again, as SIGHUP does
+    Reload(operate::ReloadArgs),
+    /// Change what a running agent logs
+    Log(operate::LogArgs),
+    /// Have a running agent hand all its flows to the kernel's Cubic, or take them back
+    Drain(operate::DrainArgs),
     /// Compare cubic, bbr and pk3c on three emulated paths, in under three minutes
     Demo(demo::DemoArgs),
     /// Simulate flows over a bottleneck, in virtual time: no root, the same result everywhere
     Sim(Box<sim::SimArgs>),
+    /// Carry out the source documents' experiments again, and measure on emulated paths
+    #[command(subcommand)]
+    Lab(lab::LabVerb),
     /// Take the decisions of a record again: do they come out the same, what would change, and why
     /// were they taken?
     Replay(replay::ReplayArgs),
@@ -50,17 +77,29 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Remove what an agent that was killed left: the registration, its pins, the default
     Detach(detach::DetachArgs),
+    /// Write manual pages, completions and a configuration file, for packages
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
 }
 
 /// Runs the command that the process was started with.
 pub(crate) fn main() -> ExitCode {
     let result = match Cli::parse().verb {
-        Verb::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Run(_) => run::run().map(|()| ExitCode::SUCCESS),
+        Verb::Status(args) => status::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Top(args) => top::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Explain(args) => operate::explain(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Set(args) => operate::set(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Reload(args) => operate::reload(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Log(args) => operate::log(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Drain(args) => operate::drain(&args).map(|()| ExitCode::SUCCESS),
         Verb::Demo(args) => demo::run(&args),
         Verb::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Lab(verb) => lab::run(&verb),
         Verb::Replay(args) => replay::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Detach(args) => detach::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Generate(args) => generate::run(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pk3c-ccp: {error:#}");

@@ -2,7 +2,7 @@
 
 mod accept;
 mod difference;
-mod explain;
+pub(super) mod explain;
 
 use anyhow::{Context, Result, anyhow};
 use difference::Comparison;

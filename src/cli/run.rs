@@ -1,29 +1,47 @@
-//! `pk3c-ccp run`: the agent, from its start to SIGINT or SIGTERM.
+//! `pk3c-ccp run`: the agent, from its start to SIGINT or SIGTERM, or to SIGHUP if it has no configuration file.
 
+use super::config::Configuration;
+use super::control::{self, BpfView, CharView, Operator, Service, supervised};
+use super::datapath::{self, BpfFacts, CharFacts, Choice, Opened};
 use super::default_cc::DefaultCc;
+use super::log::{self, LogFormat, LogLevel};
 use super::params::ParamArgs;
+use super::privileges::{self, Confined};
 use super::{NAME, PIN_DIR};
-use anyhow::{Context, Result, anyhow};
-use ccp_bpf::{Config, Datapath, Observer};
-use clap::ValueEnum;
-use pk3c_ccp::agent::{self, FlowFact, FlowFacts, Pk3c};
+use anyhow::{Context, Result, anyhow, bail};
+use caps::Capability;
+use ccp_bpf::{Config, Datapath};
+use ccp_char::CharIpc;
+use pk3c_ccp::agent::{self, FlowFacts, Pk3c};
+use pk3c_ccp::exp::Exp;
 use pk3c_ccp::record::Recorder;
-use pk3c_ccp::units::Micros;
+use pk3c_ccp::stats::{DatapathView, Monitor, Stats};
 use portus::RunBuilder;
-use portus::ipc::BackendBuilder;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use portus::ipc::{BackendBuilder, Ipc};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 use tracing::{error, info};
-use tracing_subscriber::EnvFilter;
 
 /// Options of `pk3c-ccp run`.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct RunArgs {
+    /// Read options from FILE (TOML, with the names of these flags) unless they are given here;
+    /// SIGHUP reads it again, and does not end the agent then
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print all options with what they mean, their values and where these come from, in the form
+    /// that --config reads, and do nothing else
+    #[arg(long)]
+    print_config: bool,
+    /// What runs in the kernel for this agent
+    #[arg(long, value_enum, value_name = "KIND", default_value = "auto")]
+    datapath: Choice,
     /// Make it the congestion control of every new connection (net.ipv4.tcp_congestion_control),
     /// and restore the old one at the end
     #[arg(long)]
@@ -36,7 +54,7 @@ pub(crate) struct RunArgs {
     /// microsecond and 260 bytes per report
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Recording stops, with a warning, when FILE has this many MB
+    /// Recording stops, with a warning, when FILE has this many MB: 1 to 1000000
     #[arg(long, value_name = "MB", default_value_t = 1_000, requires = "record",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     record_limit: u64,
@@ -45,35 +63,49 @@ pub(crate) struct RunArgs {
     seed: Option<u64>,
     /// What is logged: error, warn, info (a line when a flow starts or ends), debug (every
     /// decision), or a filter such as info,decision=debug
-    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_filter)]
-    log: String,
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log::filter)]
+    pub(crate) log: String,
     /// How the log, on standard error, is written
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
-    /// Flows that can be driven at once; others run under the kernel's Cubic. Each takes 0.9 KB
+    /// Flows that can be driven at once, 1 to 65535; others run under the kernel's Cubic. Each takes
+    /// 0.9 KB
     #[arg(long, value_name = "COUNT", default_value_t = 16_384,
           value_parser = clap::value_parser!(u32).range(1..=65_535))]
     max_flows: u32,
     /// Directory of the pins, in a BPF file system
     #[arg(long, value_name = "DIR", default_value = PIN_DIR)]
     pin_dir: PathBuf,
+    /// The kernel module's device
+    #[arg(long, value_name = "FILE", default_value = ccp_char::DEVICE)]
+    device: PathBuf,
+    /// Unix socket of the control plane (pk3c-ccp status, top, set ...), for root and the agent's
+    /// user; `none` for no socket
+    #[arg(long, value_name = "PATH|none", default_value = control::SOCKET)]
+    control: String,
+    /// Serve Prometheus metrics at this address under /metrics; a port alone is on loopback
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = control::address)]
+    metrics: Option<SocketAddr>,
     #[command(flatten)]
-    params: ParamArgs,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    /// For people
-    Text,
-    /// One JSON object per line
-    Json,
+    pub(crate) params: ParamArgs,
 }
 
 /// Runs the agent until it is told to stop.
-pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    start_log(args);
+pub(crate) fn run() -> Result<()> {
+    let configuration = Configuration::read(std::env::args_os())?;
+    if configuration.args.print_config {
+        print!("{}", configuration.annotated());
+        return Ok(());
+    }
+    let args = &configuration.args.clone();
+    let log = log::start(&args.log, args.log_format);
+    if args.record.is_some() && args.params.0.is_exp() {
+        bail!(
+            "--algorithm exp decides in the datapath, so there are no decisions to record: leave out --record"
+        );
+    }
     // Before anything that would have to be put back.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot handle signals")?;
     let go_on = Arc::new(AtomicBool::new(true));
 
     let config = Config {
@@ -87,99 +119,175 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         .map(|file| Recorder::create(file, args.record_limit * 1_000_000, &args.params.0))
         .transpose()
         .with_context(|| format!("cannot record to {}", name_of(args.record.as_ref())))?;
-    let datapath = Datapath::start(config).context("cannot start the eBPF datapath")?;
-    let default = DefaultCc::new();
-    let result = serve(args, &datapath, recorder, &go_on, &mut signals, &default);
-    if let Err(error) = &result {
-        error!("{error:#}");
+    let agent = Agent {
+        args,
+        surface: Some((configuration, log)),
+        recorder,
+        go_on,
+        default: DefaultCc::new(),
+    };
+    match datapath::open(args.datapath, config, &args.device)? {
+        Opened::Bpf(datapath) => agent.over_bpf(*datapath, &mut signals),
+        Opened::Char(sock) => agent.over_char(sock, &mut signals),
     }
+}
 
-    let observer = datapath.observer();
-    let live_flows = observer.live_flows();
-    let counters = observer.counters();
-    if args.keep {
-        drop(datapath);
+/// The agent, whatever its datapath.
+struct Agent<'a> {
+    args: &'a RunArgs,
+    /// What the control plane needs of the start.
+    surface: Option<(Configuration, LogLevel)>,
+    recorder: Option<Recorder>,
+    go_on: Arc<AtomicBool>,
+    default: DefaultCc,
+}
+
+impl Agent<'_> {
+    fn over_bpf(mut self, datapath: Datapath, signals: &mut Signals) -> Result<()> {
+        let facts = Arc::new(BpfFacts(datapath.observer()));
+        let view = Arc::new(BpfView(datapath.observer()));
+        let sock = datapath.ipc().context("cannot connect to the datapath");
+        let result = sock.and_then(|sock| {
+            self.serve(sock, facts, view, signals, || {
+                info!(datapath = ?datapath.origin(), "ready: sockets can choose '{NAME}'");
+            })
+        });
+        if let Err(error) = &result {
+            error!("{error:#}");
+        }
+
+        let observer = datapath.observer();
+        let live_flows = observer.live_flows();
+        let counters = observer.counters();
+        if self.args.keep {
+            drop(datapath);
+            info!(
+                live_flows,
+                ?counters,
+                "stopped; '{NAME}' stays and waits for the next agent"
+            );
+            return result;
+        }
+        let restored = self.restore_default();
+        datapath.stop().context("cannot stop the datapath")?;
         info!(
             live_flows,
             ?counters,
-            "stopped; '{NAME}' stays and waits for the next agent"
+            "stopped; live flows go on under the kernel's Cubic"
         );
-        return result;
+        result.and(restored)
     }
-    let restored = default.restore();
-    match &restored {
-        Ok(Some(name)) => info!("{name} is the system's congestion control again"),
-        Ok(None) => {}
-        Err(error) => error!("the system's congestion control is not restored: {error:#}"),
-    }
-    datapath.stop().context("cannot stop the datapath")?;
-    info!(
-        live_flows,
-        ?counters,
-        "stopped; live flows go on under the kernel's Cubic"
-    );
-    result.and(restored.map(drop))
-}
 
-fn serve(
-    args: &RunArgs,
-    datapath: &Datapath,
-    recorder: Option<Recorder>,
-    go_on: &Arc<AtomicBool>,
-    signals: &mut Signals,
-    default: &DefaultCc,
-) -> Result<()> {
-    let algorithm = Pk3c::new(agent::Config {
-        params: args.params.0.clone(),
-        seed: args.seed.unwrap_or_else(random_seed),
-        facts: Some(Arc::new(Facts(datapath.observer()))),
-        recorder: recorder.map(Arc::new),
-    });
-    let sock = datapath.ipc().context("cannot connect to the datapath")?;
-    let handle = RunBuilder::new(BackendBuilder { sock })
-        .default_alg(algorithm)
-        .with_stop_handle(go_on.clone())
-        .spawn_thread()
-        .run()
-        .map_err(|e| anyhow!("cannot start the agent: {}", e.0))?;
-    if args.default {
-        default.take()?;
+    /// The names are the module's, so they stay; without an agent they mean CUBIC.
+    fn over_char(mut self, sock: CharIpc, signals: &mut Signals) -> Result<()> {
+        let observer = sock.observer();
+        let facts = Arc::new(CharFacts(observer.clone()));
+        let view = Arc::new(CharView::new(observer.clone()));
+        let result = self.serve(sock, facts, view, signals, || {
+            let names = datapath::module_names();
+            info!(datapath = "Module", "ready: sockets can choose {names}");
+        });
+        if let Err(error) = &result {
+            error!("{error:#}");
+        }
+        let restored = if self.args.keep {
+            Ok(())
+        } else {
+            self.restore_default()
+        };
+        let counters: Vec<_> = ccp_char::counters()
+            .into_iter()
+            .filter(|counter| counter.value > 0)
+            .map(|counter| format!("{}={}", counter.name, counter.value))
+            .collect();
+        info!(
+            live_flows = observer.len(),
+            counters = counters.join(" "),
+            "stopped; live flows go on under the module's CUBIC until the next agent"
+        );
+        result.and(restored)
     }
-    info!(datapath = ?datapath.origin(), "ready: sockets can choose '{NAME}'");
 
-    // The agent's own end (an error) must end the wait for signals too.
-    let closer = signals.handle();
-    let watcher = thread::spawn(move || {
-        let result = handle.wait();
-        closer.close();
-        result
-    });
-    if let Some(signal) = signals.forever().next() {
-        info!(signal, "stopping");
+    fn restore_default(&self) -> Result<()> {
+        let restored = self.default.restore();
+        match &restored {
+            Ok(Some(name)) => info!("{name} is the system's congestion control again"),
+            Ok(None) => {}
+            Err(error) => error!("the system's congestion control is not restored: {error:#}"),
+        }
+        restored.map(drop)
     }
-    go_on.store(false, Ordering::SeqCst);
-    match watcher.join() {
-        Ok(result) => result.map_err(|e| anyhow!("the agent ended: {}", e.0)),
-        Err(_) => Err(anyhow!("the agent panicked")),
-    }
-}
 
-/// What the datapath knows of a flow, in the agent's terms.
-struct Facts(Observer);
-
-impl FlowFacts for Facts {
-    fn lookup(&self, sock_id: u32) -> Option<FlowFact> {
-        let flow = self.0.flow(sock_id)?;
-        Some(FlowFact {
-            local: flow.local,
-            remote: flow.remote,
-            age: flow.age,
-            driven: flow.driven,
-            fallback_episodes: flow.stats.fallbacks,
-            bytes_acked: flow.stats.bytes_acked,
-            srtt: (flow.stats.srtt_us > 0).then(|| Micros::new(flow.stats.srtt_us.into())),
-            pacing_rate: None,
+    /// Runs the algorithm over a datapath until a signal, or until it ends by itself.
+    fn serve<I: Ipc>(
+        &mut self,
+        sock: I,
+        facts: Arc<dyn FlowFacts>,
+        view: Arc<dyn DatapathView>,
+        signals: &mut Signals,
+        ready: impl FnOnce(),
+    ) -> Result<()> {
+        let stats = Arc::<Stats>::default();
+        let mut controlled = None;
+        let builder = RunBuilder::new(BackendBuilder {
+            sock: Confined::new(sock),
         })
+        .with_stop_handle(self.go_on.clone())
+        .spawn_thread();
+        let started = if self.args.params.0.is_exp() {
+            builder.default_alg(Exp::new(Some(facts))).run()
+        } else {
+            let algorithm = Pk3c::new(agent::Config {
+                params: self.args.params.0.clone(),
+                seed: self.args.seed.unwrap_or_else(random_seed),
+                facts: Some(facts),
+                recorder: self.recorder.take().map(Arc::new),
+                stats: stats.clone(),
+            });
+            controlled = Some(algorithm.clone());
+            builder.default_alg(algorithm).run()
+        };
+        let handle = started.map_err(|e| anyhow!("cannot start the agent: {}", e.0))?;
+        let (configuration, log) = self
+            .surface
+            .take()
+            .context("the agent serves one datapath, once")?;
+        let monitor = Arc::new(Monitor::new(stats, view, Instant::now()));
+        let operator = Arc::new(Operator::new(controlled, monitor, log, configuration));
+        let place = control::place(&self.args.control);
+        let _service = Service::start(operator.clone(), place, self.args.metrics)?;
+        if self.args.default {
+            self.default.take()?;
+        }
+        // Putting the default back, this agent's or one's before it, is network administration. The pins are this
+        // user's own files.
+        privileges::keep_only(&[Capability::CAP_NET_ADMIN]);
+        ready();
+        supervised::ready();
+
+        // The agent's own end (an error) must end the wait for signals too.
+        let closer = signals.handle();
+        let watcher = thread::spawn(move || {
+            let result = handle.wait();
+            closer.close();
+            result
+        });
+        for signal in signals.forever() {
+            // Without a file there is nothing to read again: a terminal has closed.
+            if signal == SIGHUP && self.args.config.is_some() {
+                // The log says what came of it.
+                supervised::reloading(|| drop(operator.reload()));
+            } else {
+                info!(signal, "stopping");
+                supervised::stopping();
+                break;
+            }
+        }
+        self.go_on.store(false, Ordering::SeqCst);
+        match watcher.join() {
+            Ok(result) => result.map_err(|e| anyhow!("the agent ended: {}", e.0)),
+            Err(_) => Err(anyhow!("the agent panicked")),
+        }
     }
 }
 
@@ -187,21 +295,6 @@ impl FlowFacts for Facts {
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
-}
-
-fn log_filter(text: &str) -> Result<String, String> {
-    let checked = EnvFilter::try_new(text).map(|_| text.to_owned());
-    checked.map_err(|e| format!("{e}; give a level (error, warn, info, debug) or a filter"))
-}
-
-fn start_log(args: &RunArgs) {
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&args.log))
-        .with_writer(std::io::stderr);
-    match args.log_format {
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
 }
 
 fn name_of(file: Option<&PathBuf>) -> String {

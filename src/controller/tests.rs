@@ -196,6 +196,30 @@ fn a_running_flow_goes_from_any_algorithm_to_any_other_at_its_rate() {
 }
 
 #[test]
+fn a_running_flow_is_told_of_a_rate_that_is_no_longer_allowed() {
+    let rate = Rate::from_mbit(40.0);
+    let mut controller = with(of(Algorithm::Pk3c), Some((rate, Micros::new(40_000))));
+    let max_rate = Rate::from_mbit(2.0);
+    let start_rate = Rate::from_mbit(1.0);
+    controller.set_params(Arc::new(Params {
+        max_rate,
+        start_rate,
+        ..Params::default()
+    }));
+    let plan = controller.plan;
+    let tag = u64::from(plan.number) * 32 + 1;
+    let raw = slot(tag, 100_000, &plan, plan.rates[0], 1e9, &mut 0.0);
+    let decision = controller.on_report(&raw);
+    assert_eq!((decision.reason, decision.rate), (Reason::Switch, max_rate));
+    let told = match decision.command {
+        Some(Command::Run { plan, .. }) => plan.highest(),
+        Some(Command::Steer { rate, .. }) => rate,
+        other => panic!("the datapath is not told: {other:?}"),
+    };
+    assert!(told <= max_rate, "{told}");
+}
+
+#[test]
 fn a_switch_before_the_first_rtt_begins_the_other_start() {
     let mut controller = with(of(Algorithm::Pk3c), None);
     controller.set_params(Arc::new(of(Algorithm::Upstream)));

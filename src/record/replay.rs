@@ -64,6 +64,21 @@ pub struct Measured {
     pub rtt_min: Micros,
 }
 
+impl Measured {
+    /// What a report says, with what the estimator knows after it.
+    #[must_use]
+    pub fn new(raw: &RawReport, mi: Mi, est: &Estimator) -> Self {
+        Self {
+            plan: raw.plan(),
+            timeout: raw.timeout(),
+            class: est.class(&mi),
+            loss_floor: est.loss_floor(),
+            rtt_min: est.rtt_min(),
+            mi,
+        }
+    }
+}
+
 /// One decision, taken again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
@@ -385,15 +400,7 @@ impl<R: BufRead> Replay<R> {
                 let aligned = align(raw, stale, running.plan);
                 let changed = running.what_if(|controller| controller.on_report(&aligned));
                 let (mi, decision) = running.controller.on_report_measured(&aligned);
-                let est = running.controller.estimator();
-                let measured = Measured {
-                    plan: raw.plan(),
-                    timeout: raw.timeout(),
-                    class: est.class(&mi),
-                    loss_floor: est.loss_floor(),
-                    rtt_min: est.rtt_min(),
-                    mi,
-                };
+                let measured = Measured::new(&raw, mi, running.controller.estimator());
                 let rate_before = running.note(&decision);
                 Step {
                     line,

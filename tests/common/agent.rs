@@ -76,6 +76,11 @@ impl Agent {
 
     /// Starts the agent without waiting for anything.
     pub(crate) fn spawn(arguments: &[&str]) -> Self {
+        Self::spawn_with(&[], arguments)
+    }
+
+    /// The same, with variables in its environment.
+    pub(crate) fn spawn_with(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
         // The agent gets SIGTERM if the test is killed.
         let mut child = Command::new("setpriv")
             .args([
@@ -88,6 +93,7 @@ impl Agent {
                 "json",
             ])
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -111,6 +117,11 @@ impl Agent {
         }
     }
 
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).unwrap();
         kill(Pid::from_raw(pid), signal).unwrap();
@@ -126,6 +137,11 @@ impl Agent {
             "the agent had ended before: {}",
             self.log_text()
         );
+    }
+
+    /// Has the agent read its configuration again.
+    pub(crate) fn hang_up(&self) {
+        self.signal(Signal::SIGHUP);
     }
 
     /// Freezes the agent.

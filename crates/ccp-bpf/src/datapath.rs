@@ -263,7 +263,12 @@ impl Datapath {
             duplicate(&self.maps.flows)?,
             duplicate(&self.maps.programs)?,
         );
-        BpfIpc::new(self.flows.clone(), &self.maps.events, programs)
+        BpfIpc::new(
+            self.flows.clone(),
+            &self.maps.events,
+            programs,
+            self.config.silence,
+        )
     }
 
     /// A handle to look at flows and counters, for any thread.
@@ -306,6 +311,29 @@ impl Observer {
     /// The counters of the datapath.
     pub fn counters(&self) -> Counters {
         self.flows.counters()
+    }
+
+    /// All live flows, by portus' socket id. Looks at every slot of the table.
+    pub fn flows(&self) -> Vec<(u32, FlowInfo)> {
+        self.flows.all()
+    }
+
+    /// Hands all flows to the fallback, and keeps new ones there, although an agent is running; or lets the agent drive
+    /// again: then flows are offered to it with their next ACKs. Takes effect within 25 ms.
+    pub fn drain(&self, drain: bool) {
+        self.flows.drained.store(drain, Release);
+    }
+
+    /// Whether flows are kept in the fallback by [`Observer::drain`].
+    pub fn is_drained(&self) -> bool {
+        self.flows.drained.load(Acquire)
+    }
+
+    /// Time since the agent's last sign of life, which it gives at least every 25 ms; longer by [`Config::silence`] while
+    /// it is drained.
+    pub fn agent_silence(&self) -> Duration {
+        let last = self.flows.control().beat_us.load(Acquire);
+        Duration::from_micros(sys::monotonic_us().saturating_sub(last))
     }
 
     /// Number of live flows.

@@ -5,7 +5,7 @@ use crate::sys::{SharedArray, monotonic_us};
 use ccp_vm::Updates;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering::*, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*, fence};
 use std::time::Duration;
 
 const AF_INET6: u16 = libc::AF_INET6 as u16;
@@ -21,6 +21,8 @@ pub struct FlowInfo {
     pub age: Duration,
     /// How long of that the agent drove it.
     pub driven: Duration,
+    /// Whether the agent drives it now, or will with the next ACK; otherwise the fallback does.
+    pub is_driven: bool,
     /// The counters.
     pub stats: FlowStats,
 }
@@ -40,6 +42,12 @@ pub struct Counters {
     pub missing_programs: u64,
     /// Updates for flows that had ended or were no longer driven.
     pub stale_updates: u64,
+    /// Reports lost to a full ring, of flows that have ended since this agent began.
+    pub reports_dropped: u64,
+    /// Records that this agent did not understand.
+    pub malformed_records: u64,
+    /// Messages of this agent that were refused.
+    pub rejected_messages: u64,
 }
 
 /// The flow table and the control block, mapped into this process.
@@ -48,6 +56,11 @@ pub(crate) struct Flows {
     pub(crate) control: SharedArray<Control>,
     /// Last words of flows whose CLOSE the agent is just being told, by slot.
     closed: Mutex<Vec<Option<(u32, FlowInfo)>>>,
+    /// The agent gives no sign of life although it lives: all flows are to run under the fallback.
+    pub(crate) drained: AtomicBool,
+    pub(crate) reports_dropped: AtomicU64,
+    pub(crate) malformed_records: AtomicU64,
+    pub(crate) rejected_messages: AtomicU64,
 }
 
 impl Flows {
@@ -57,6 +70,10 @@ impl Flows {
             slots,
             control,
             closed,
+            drained: AtomicBool::new(false),
+            reports_dropped: AtomicU64::new(0),
+            malformed_records: AtomicU64::new(0),
+            rejected_messages: AtomicU64::new(0),
         }
     }
 
@@ -107,9 +124,26 @@ impl Flows {
         let Some(slot) = self.slots.get(index) else {
             return;
         };
+        self.reports_dropped
+            .fetch_add(stats.reports_dropped.into(), Relaxed);
         // The slot may have a new tenant; then only its counters are known.
         let info = self.describe(slot, stats);
         self.closed.lock().unwrap_or_else(|e| e.into_inner())[index] = Some((sid, info));
+    }
+
+    /// All live flows, by socket id.
+    pub(crate) fn all(&self) -> Vec<(u32, FlowInfo)> {
+        let slots = (0..self.slots.len()).filter_map(|index| self.slots.get(index));
+        slots
+            .filter(|slot| slot.live.load(Acquire) == 1)
+            .map(|slot| {
+                let sid = slot.sid.load(Acquire);
+                (sid, self.describe(slot, slot.stats.load()), slot)
+            })
+            // A slot that changed hands meanwhile has told of two flows.
+            .filter(|(sid, _, slot)| slot.sid.load(Acquire) == *sid)
+            .map(|(sid, info, _)| (sid, info))
+            .collect()
     }
 
     fn describe(&self, slot: &FlowSlot, stats: FlowStats) -> FlowInfo {
@@ -119,9 +153,11 @@ impl Flows {
         } else {
             now
         };
-        let since = if slot.prog.load(Relaxed) != 0 {
+        let runs = slot.prog.load(Relaxed) != 0;
+        let waits = slot.mbox.holds_program(slot.sid.load(Relaxed));
+        let since = if runs {
             stats.mode_since_us
-        } else if slot.mbox.holds_program(slot.sid.load(Relaxed)) {
+        } else if waits {
             stats.mode_since_us.max(slot.mbox.staged_us.load(Relaxed))
         } else {
             end
@@ -146,6 +182,7 @@ impl Flows {
             remote: address(&slot.raddr, slot.rport.load(Relaxed)),
             age: Duration::from_micros(end.saturating_sub(stats.born_us)),
             driven: Duration::from_micros(stats.driven_us + current),
+            is_driven: stats.ended_us == 0 && (runs || (waits && !self.drained.load(Relaxed))),
             stats,
         }
     }
@@ -159,6 +196,9 @@ impl Flows {
             fallbacks: c.fallbacks.load(Relaxed),
             missing_programs: c.missing_programs.load(Relaxed),
             stale_updates: c.stale_updates.load(Relaxed),
+            reports_dropped: self.reports_dropped.load(Relaxed),
+            malformed_records: self.malformed_records.load(Relaxed),
+            rejected_messages: self.rejected_messages.load(Relaxed),
         }
     }
 

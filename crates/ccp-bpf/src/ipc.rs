@@ -51,20 +51,23 @@ struct Inbox {
     /// The flow that portus knows in each slot, 0 = none.
     announced: Vec<u32>,
     records: u64,
-    malformed: u64,
 }
 
 impl Inbox {
+    fn malformed(&self) {
+        self.flows.malformed_records.fetch_add(1, Relaxed);
+    }
+
     fn record(&mut self, bytes: &[u8]) {
         self.records += 1;
         let Some((header, _)) = bytes.split_at_checked(8) else {
-            self.malformed += 1;
+            self.malformed();
             return;
         };
         let kind = u16::from_ne_bytes([header[0], header[1]]);
         let sid = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
         let Some(slot) = self.flows.slot_of(sid) else {
-            self.malformed += 1;
+            self.malformed();
             return;
         };
         match kind {
@@ -88,7 +91,7 @@ impl Inbox {
                     self.close(slot);
                 }
             }
-            _ => self.malformed += 1,
+            _ => self.malformed(),
         }
     }
 
@@ -218,6 +221,8 @@ struct State {
     closes_dropped: u64,
     creates_dropped: u64,
     beat_us: u64,
+    /// How long ago the last sign of life must be to count as none, µs.
+    silence_us: u64,
 }
 
 /// The datapath as a transport for portus; see the module's text.
@@ -233,6 +238,7 @@ impl BpfIpc {
         flows: Arc<Flows>,
         events: &MapHandle,
         programs: Programs,
+        silence: Duration,
     ) -> Result<Self, Error> {
         let inbox = Arc::new(Mutex::new(Inbox {
             announced: vec![0; flows.slots.len()],
@@ -240,7 +246,6 @@ impl BpfIpc {
             messages: Vec::with_capacity(64 << 10),
             read: 0,
             records: 0,
-            malformed: 0,
         }));
         let mut builder = RingBufferBuilder::new();
         let sink = inbox.clone();
@@ -268,6 +273,7 @@ impl BpfIpc {
             closes_dropped: counters.closes_dropped,
             creates_dropped: counters.creates_dropped,
             beat_us: 0,
+            silence_us: silence.as_micros() as u64,
         });
         Ok(Self {
             flows,
@@ -286,7 +292,13 @@ impl BpfIpc {
         let now = monotonic_us();
         if now >= state.beat_us + 1_000 {
             state.beat_us = now;
-            self.flows.control().beat_us.store(now, Release);
+            // A drained agent looks as if it had just fallen silent.
+            let sign = if self.flows.drained.load(Acquire) {
+                now.saturating_sub(state.silence_us)
+            } else {
+                now
+            };
+            self.flows.control().beat_us.store(sign, Release);
         }
         now
     }
@@ -360,6 +372,7 @@ impl Ipc for BpfIpc {
             .map_err(Error::from)
             .and_then(|m| self.handle(m))
             .map_err(|error| {
+                self.flows.rejected_messages.fetch_add(1, Relaxed);
                 warn!(%error, "a message of the agent was not applied");
                 portus::Error(error.to_string())
             })
@@ -386,7 +399,7 @@ impl Ipc for BpfIpc {
     }
 
     fn close(&mut self) -> portus::Result<()> {
-        let malformed = self.inbox().malformed;
+        let malformed = self.flows.malformed_records.load(Relaxed);
         if malformed > 0 {
             warn!(malformed, "records that the agent did not understand");
         }

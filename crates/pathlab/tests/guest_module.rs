@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pathlab::guest::{
@@ -63,10 +63,10 @@ fn built(test: &str) -> Option<Built> {
     })
 }
 
-fn config(kernel: KernelVersion, agent: &PathBuf, module: Option<&PathBuf>) -> Config {
+fn config(kernel: KernelVersion, agent: &Path, module: Option<&PathBuf>) -> Config {
     Config {
         kernel,
-        agent: Some(agent.clone()),
+        agent: Some(agent.to_owned()),
         jobs: NonZeroUsize::new(2).expect("2 is not 0"),
         modules: module.into_iter().cloned().collect(),
         ..Config::default()
@@ -218,7 +218,15 @@ capped=$(average 8 12 /tmp/flow)
 [ $capped -ge 5 ] && [ $capped -le 8 ] && ok "the second holds the connection at its limit"
 [ $(average 15 18 /tmp/flow) -ge $((2 * capped)) ] && ok "the third lets it go again"
 [ $(counter flows_begun) -le 4 ] && [ $(counter agents) = 3 ] && ok "the connection and the module are the same"
-kill $AGENT; wait $AGENT; kill $SERVER; sleep 1; rmmod tcp_ccp && ok "rmmod unloads it"
+kill $AGENT; wait $AGENT; sleep 1; rmmod tcp_ccp && ok "rmmod unloads it"
+
+release=$(uname -r)
+busybox mkdir -p /sbin /lib/modules/$release
+busybox ln -s /bin/busybox /sbin/modprobe
+busybox cp /bin/ccp.ko /lib/modules/$release/tcp_ccp.ko
+busybox depmod
+flow -C pk3c -t 1 | tail -n 4
+grep '^tcp_ccp ' /proc/modules && ok "the choice of a socket loads it"
 "#;
 
 const ITERATE_SHOWS: &[&str] = &[
@@ -227,6 +235,7 @@ const ITERATE_SHOWS: &[&str] = &[
     "the third lets it go again",
     "the connection and the module are the same",
     "rmmod unloads it",
+    "the choice of a socket loads it",
 ];
 
 /// Nothing but libccp and CCP's messages.
@@ -269,15 +278,8 @@ fn on_both(test: &str, text: &str, expected: &[&str]) {
             ];
             let binaries = binaries.map(|(file, name)| (file.clone(), name.to_owned()));
             let config = config(*kernel, &built.agent, None);
-            scope.spawn(move || {
-                script(
-                    test,
-                    &config,
-                    &binaries,
-                    &format!("{}{text}", applets()),
-                    expected,
-                )
-            });
+            let text = format!("{}{text}", applets());
+            scope.spawn(move || script(test, &config, &binaries, &text, expected));
         }
     });
 }

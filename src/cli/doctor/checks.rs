@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::host::{self, capability};
-use super::{Check, Finding};
+use super::{Check, Finding, Status};
 use crate::cli::{NAME, PIN_DIR};
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -21,14 +21,15 @@ const BDP_BYTES: u64 = 12_500_000;
 const BUFFER_MIN_BYTES: u64 = 2 * BDP_BYTES;
 
 pub(super) const ALL: &[Check] = &[
-    check("kernel", kernel),
-    check("btf", btf),
-    check("struct_ops", struct_ops),
-    check("fallback", fallback),
-    check("jit", jit),
-    check("lockdown", lockdown),
+    check("module", module),
+    check("kernel", || for_bpf(kernel())),
+    check("btf", || for_bpf(btf())),
+    check("struct_ops", || for_bpf(struct_ops())),
+    check("fallback", || for_bpf(fallback())),
+    check("jit", || for_bpf(jit())),
+    check("lockdown", || for_bpf(lockdown())),
     check("privileges", privileges),
-    check("bpffs", bpffs),
+    check("bpffs", || for_bpf(bpffs())),
     check("limits", limits),
     check("name", name),
     check("default", default),
@@ -46,6 +47,37 @@ const fn check(name: &'static str, run: fn() -> Finding) -> Check {
 
 fn ipv4_sysctl(name: &str) -> Option<String> {
     host::read(format!("/proc/sys/net/ipv4/{name}"))
+}
+
+fn is_module_loaded() -> bool {
+    Path::new(ccp_char::DEVICE).exists()
+}
+
+/// The other datapath, for where eBPF cannot be had.
+fn module() -> Finding {
+    let version = host::read("/sys/module/tcp_ccp/version");
+    match (is_module_loaded(), version) {
+        (true, Some(version)) => Finding::ok(format!(
+            "the kernel module tcp_ccp {version} is loaded: the agent uses it instead of eBPF"
+        )),
+        (true, None) => Finding::ok(format!(
+            "a kernel module has {}: the agent uses it instead of eBPF",
+            ccp_char::DEVICE
+        )),
+        (false, _) => Finding::ok("no kernel module is loaded: the agent uses eBPF"),
+    }
+}
+
+/// What only the eBPF datapath needs.
+fn for_bpf(finding: Finding) -> Finding {
+    if finding.status != Status::Ok && is_module_loaded() {
+        Finding::ok(format!(
+            "{}; the kernel module does not need it",
+            finding.found
+        ))
+    } else {
+        finding
+    }
 }
 
 fn kernel() -> Finding {
@@ -197,6 +229,9 @@ fn name() -> Finding {
             format!("an agent that did not stop cleanly left its pins in {PIN_DIR}"),
             "start the agent: it adopts them and the running flows; or remove them: pk3c-ccp detach",
         ),
+        ([], true, false) if is_module_loaded() => {
+            Finding::ok(format!("the kernel module has {NAME}"))
+        }
         ([], true, false) => Finding::failed(
             format!("{NAME} is registered, but not by an agent with pins in {PIN_DIR}"),
             format!(

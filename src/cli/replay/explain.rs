@@ -5,20 +5,20 @@ use super::difference::{command, describe, mbps};
 use pk3c_ccp::estimate::LossClass;
 use pk3c_ccp::plan::Reason;
 use pk3c_ccp::program::Slot;
-use pk3c_ccp::record::{Input, Measured, Step, Told};
+use pk3c_ccp::record::{Decided, Input, Measured, Step, Told};
 use pk3c_ccp::units::{Micros, Rate};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Before what is told of a row beside its figures.
-const ANSWER: &str = "                ";
+pub(in crate::cli) const ANSWER: &str = "                ";
 /// Rows between two headings.
 const ROWS: usize = 40;
-const HEADING: [&str; 2] = [
+pub(in crate::cli) const HEADING: [&str; 2] = [
     "  time s  flow  plan slot      asked     sent  arrived  lost                     usual RTT min    mean   slope   queue  decision",
     "                              Mbit/s   Mbit/s   Mbit/s                               %      ms      ms       %      ms",
 ];
-const NOTE: &str = "\
+pub(in crate::cli) const NOTE: &str = "\
 Rates are on the sender's scale, with headers. `lost`: packets of those sent, share, and where: at a full queue
 (congestive), elsewhere (random), or not known. `usual`: the loss that the path is taken to have anyway. `slope`: growth
 of the RTT per time of sending. `queue`: smallest RTT of the interval over the smallest remembered. `before`: packets
@@ -61,7 +61,7 @@ impl Explanation {
         }
         self.rows += 1;
         writeln!(out, "{}", row(step))?;
-        if let Some(answer) = answer(step) {
+        if let Some(answer) = answer(step.rate_before, &step.replayed) {
             writeln!(out, "{ANSWER}=> {answer}")?;
         }
         if step.differs() {
@@ -119,7 +119,8 @@ fn beginning(input: &Input) -> String {
     }
 }
 
-fn columns(measured: &Measured) -> String {
+/// The columns of [`HEADING`] behind time and flow, up to the decision.
+pub(in crate::cli) fn columns(measured: &Measured) -> String {
     let Measured {
         plan,
         timeout,
@@ -177,9 +178,8 @@ fn millis(time: Micros) -> String {
 }
 
 /// What was done, and why, if something was.
-fn answer(step: &Step) -> Option<String> {
-    let decided = &step.replayed;
-    let before = mbps(step.rate_before.to_wire());
+pub(in crate::cli) fn answer(rate_before: Rate, decided: &Decided) -> Option<String> {
+    let before = mbps(rate_before.to_wire());
     let now = mbps(decided.rate);
     if matches!(decided.told, None | Some(Told::Window)) && before == now {
         return None;
@@ -222,26 +222,7 @@ fn object(step: &Step) -> Value {
             "input": "readopt",
             "resume_mbps": resume.map(|(rate, _)| rate.mbit()), "resume_rtt_ms": resume.map(|(_, rtt)| ms(rtt)),
         }),
-        Input::Report(measured) => {
-            let Measured {
-                plan,
-                timeout,
-                mi,
-                class,
-                loss_floor,
-                rtt_min,
-            } = &**measured;
-            json!({
-                "input": "report", "plan": plan, "timeout": timeout,
-                "slot": match mi.slot { Slot::Before => 0, Slot::Trial(index) => index + 1, Slot::Hold => 5 },
-                "asked_mbps": mi.asked.map(Rate::mbit), "sent_mbps": mi.send_rate.mbit(), "arrived_mbps": mi.goodput.mbit(),
-                "sent_for_ms": ms(mi.sent_for), "delivered_pkts": mi.delivered_pkts, "lost_pkts": mi.lost_pkts,
-                "loss": mi.loss(), "loss_class": class_name(*class), "loss_floor": loss_floor,
-                "rtt_min_ms": mi.rtt.map(|rtt| ms(rtt.min)), "rtt_mean_ms": mi.rtt.map(|rtt| ms(rtt.mean)),
-                "rtt_slope": mi.rtt.map(|rtt| rtt.slope), "rtt_slope_se": mi.rtt.map(|rtt| rtt.slope_se),
-                "queue_ms": mi.rtt.map(|rtt| ms(rtt.min - *rtt_min)), "limited": mi.limited, "stalled": mi.stalled,
-            })
-        }
+        Input::Report(measured) => measured_object(measured),
     };
     let mut object = json!({
         "line": step.line, "flow": step.flow, "at_s": step.at_s, "measured": measured,
@@ -254,4 +235,27 @@ fn object(step: &Step) -> Value {
         object["changed"] = json!(step.changed);
     }
     object
+}
+
+/// What a report said, as one object.
+pub(in crate::cli) fn measured_object(measured: &Measured) -> Value {
+    let ms = |time: Micros| time.as_secs() * 1e3;
+    let Measured {
+        plan,
+        timeout,
+        mi,
+        class,
+        loss_floor,
+        rtt_min,
+    } = measured;
+    json!({
+        "input": "report", "plan": plan, "timeout": timeout,
+        "slot": match mi.slot { Slot::Before => 0, Slot::Trial(index) => index + 1, Slot::Hold => 5 },
+        "asked_mbps": mi.asked.map(Rate::mbit), "sent_mbps": mi.send_rate.mbit(), "arrived_mbps": mi.goodput.mbit(),
+        "sent_for_ms": ms(mi.sent_for), "delivered_pkts": mi.delivered_pkts, "lost_pkts": mi.lost_pkts,
+        "loss": mi.loss(), "loss_class": class_name(*class), "loss_floor": loss_floor,
+        "rtt_min_ms": mi.rtt.map(|rtt| ms(rtt.min)), "rtt_mean_ms": mi.rtt.map(|rtt| ms(rtt.mean)),
+        "rtt_slope": mi.rtt.map(|rtt| rtt.slope), "rtt_slope_se": mi.rtt.map(|rtt| rtt.slope_se),
+        "queue_ms": mi.rtt.map(|rtt| ms(rtt.min - *rtt_min)), "limited": mi.limited, "stalled": mi.stalled,
+    })
 }

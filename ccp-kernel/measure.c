@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * What an ACK has shown, as CCP's primitives, and what they decide: cwnd, rate.
+ *
+ * The primitives are differences against what the flow has accounted for, so
+ * that nothing is lost or counted twice whatever ran in between (a fallback, an
+ * ACK without a valid rate sample, GRO). tp->lost counts every packet once when
+ * it is marked lost (and again when its retransmission is), also outside of this
+ * ACK's rate sample. The split of the delivered packets into acked and
+ * misordered is bounded so that their sum is exact.
+ */
+#include <linux/math64.h>
+
+#include "ccp_kernel.h"
+
+static u32 ccp_bytes(u32 packets, u32 mss)
+{
+	return min_t(u64, (u64)packets * mss, U32_MAX);
+}
+
+void ccp_measure_from_now(struct ccp_flow *f, const struct tcp_sock *tp)
+{
+	f->last_delivered = tp->delivered;
+	f->last_lost = tp->lost;
+	f->last_sacked = tp->sacked_out;
+	f->last_ce = tp->delivered_ce;
+	f->last_bytes_acked = tp->bytes_acked;
+}
+
+void ccp_measure(struct ccp_flow *f, const struct tcp_sock *tp, const struct rate_sample *rs,
+		 struct ccp_primitives *prims)
+{
+	const struct sock *sk = (const struct sock *)tp;
+	u32 mss = tp->mss_cache;
+	u32 delivered = tp->delivered - f->last_delivered;
+	u32 sacked = tp->sacked_out, lost = tp->lost - f->last_lost;
+	u32 ce = tp->delivered_ce - f->last_ce, in_flight = tcp_packets_in_flight(tp);
+	u64 bytes_acked = tp->bytes_acked - f->last_bytes_acked;
+	u32 misordered = 0;
+	u64 snd_rate = 0, rcv_rate = 0;
+
+	if (sacked > f->last_sacked)
+		misordered = min(sacked - f->last_sacked, delivered);
+	if (rs->delivered > 0 && rs->interval_us > 0) {
+		u64 scaled = (u64)rs->delivered * mss * USEC_PER_SEC;
+
+		/* The send interval is 0 when the pipe was empty. */
+		snd_rate = div64_ul(scaled, rs->snd_interval_us ?: rs->interval_us);
+		rcv_rate = div64_ul(scaled, rs->rcv_interval_us ?: rs->interval_us);
+	}
+	ccp_measure_from_now(f, tp);
+	f->stats.packets_delivered += delivered;
+	f->stats.packets_lost += lost;
+	f->stats.bytes_acked += bytes_acked;
+
+	*prims = (struct ccp_primitives){
+		.bytes_acked = min_t(u64, bytes_acked, U32_MAX),
+		.packets_acked = delivered - misordered,
+		.bytes_misordered = ccp_bytes(misordered, mss),
+		.packets_misordered = misordered,
+		.ecn_bytes = ccp_bytes(ce, mss),
+		.ecn_packets = ce,
+		.lost_pkts_sample = lost,
+		.was_timeout = f->was_timeout,
+		.rtt_sample_us = rs->rtt_us > 0 ? rs->rtt_us : 0, /* reads as none */
+		.rate_outgoing = snd_rate,
+		.rate_incoming = rcv_rate,
+		.bytes_in_flight = ccp_bytes(in_flight, mss),
+		.packets_in_flight = in_flight,
+		.snd_cwnd = ccp_bytes(tcp_snd_cwnd(tp), mss),
+		.snd_rate = min_t(u64, READ_ONCE(sk->sk_pacing_rate), CCP_UNLIMITED_RATE),
+		.bytes_pending = tp->write_seq - tp->snd_una,
+	};
+	f->was_timeout = false;
+}
+
+/* 0 leaves the window as it is. */
+void ccp_set_cwnd(struct tcp_sock *tp, u64 bytes)
+{
+	u64 packets;
+
+	if (!bytes || !tp->mss_cache)
+		return;
+	packets = clamp_t(u64, div_u64(bytes, tp->mss_cache), CCP_MIN_CWND, S32_MAX);
+	tcp_snd_cwnd_set(tp, min_t(u32, packets, tp->snd_cwnd_clamp));
+}
+
+/*
+ * 0 leaves the rate as it is; CCP_UNLIMITED_RATE leaves only the socket's own
+ * limit, and without one does not pace. Says whether the rate is another now.
+ */
+bool ccp_set_rate(struct sock *sk, u64 rate)
+{
+	unsigned long limit = READ_ONCE(sk->sk_max_pacing_rate), old = sk->sk_pacing_rate;
+
+	if (!rate)
+		return false;
+	rate = max_t(u64, rate, CCP_MIN_RATE);
+	if (rate >= CCP_UNLIMITED_RATE || rate > limit)
+		rate = limit;
+	WRITE_ONCE(sk->sk_pacing_rate, rate);
+	return rate != old;
+}
+
+/* As the kernel's tcp_update_pacing_rate() with its default ratios, 200 % and 120 %. */
+void ccp_pace_by_window(struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 srtt_us = tp->srtt_us >> 3, cwnd = tcp_snd_cwnd(tp);
+	u64 rate;
+
+	if (!srtt_us)
+		return;
+	rate = (u64)tp->mss_cache * max(cwnd, tp->packets_out) * USEC_PER_SEC;
+	rate = div_u64(rate, srtt_us);
+	rate += cwnd < tp->snd_ssthresh / 2 ? rate : div_u64(rate, 5);
+	WRITE_ONCE(sk->sk_pacing_rate, min_t(u64, rate, READ_ONCE(sk->sk_max_pacing_rate)));
+}

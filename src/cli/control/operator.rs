@@ -1,0 +1,317 @@
+//! What can be asked of a running agent, by whatever means: signals, the control socket, the metrics endpoint.
+
+use super::protocol::{Kind, Refusal, Request, VERSION};
+use crate::cli::config::{Configuration, Origin};
+use crate::cli::log::LogLevel;
+use crate::cli::replay::explain;
+use anyhow::{Result, anyhow, bail};
+use pk3c_ccp::agent::Pk3c;
+use pk3c_ccp::params::SPECS;
+use pk3c_ccp::record::Decided;
+use pk3c_ccp::stats::{Cell, FLOW_FIELDS, FlowField, FlowView, Monitor, flow_json};
+use pk3c_ccp::units::Rate;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tracing::{error, info, warn};
+
+/// Flows in one answer, unless asked for otherwise.
+const FLOWS_LIMIT: usize = 1000;
+/// The limit on reports is the governor's, from the start on.
+const FIXED: &str = "max-reports";
+
+/// Everything an operator may reach.
+pub(crate) struct Operator {
+    /// `None` for an algorithm that decides in the datapath.
+    algorithm: Option<Pk3c>,
+    monitor: Arc<Monitor>,
+    log: LogLevel,
+    state: Mutex<State>,
+}
+
+struct State {
+    configuration: Configuration,
+    /// Parameters that were set since the configuration was read.
+    set: BTreeMap<&'static str, String>,
+}
+
+impl Operator {
+    pub(crate) fn new(
+        algorithm: Option<Pk3c>,
+        monitor: Arc<Monitor>,
+        log: LogLevel,
+        configuration: Configuration,
+    ) -> Self {
+        let set = BTreeMap::new();
+        Self {
+            algorithm,
+            monitor,
+            log,
+            state: Mutex::new(State { configuration, set }),
+        }
+    }
+
+    /// The statistics.
+    pub(crate) fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what is asked.
+    pub(crate) fn answer(&self, request: Request) -> Result<Value, Refusal> {
+        let done = match request {
+            Request::Version {} => Ok(self.version()),
+            Request::Status {} => Ok(self.status()),
+            Request::Flows {
+                sort,
+                filter,
+                limit,
+            } => self.flows(sort.as_deref(), filter.as_deref(), limit),
+            Request::Explain { flow, after } => self.explain(&flow, after),
+            Request::Parameters {} => self.parameters(),
+            Request::Set { values } => self.set(&values),
+            Request::Reload {} => self.reload(),
+            Request::Log { level } => self.log(&level),
+            Request::Drain { drain } => self.drain(drain),
+        };
+        done.map_err(|error| Refusal::new(Kind::Refused, format!("{error:#}")))
+    }
+
+    fn version(&self) -> Value {
+        let mut about = json!({
+            "program": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION"),
+            "protocol": VERSION, "pid": std::process::id(),
+        });
+        about["config"] = json!(self.state().configuration.file);
+        about
+    }
+
+    fn status(&self) -> Value {
+        json!({ "agent": self.version(), "stats": self.monitor.snapshot(Instant::now()).json() })
+    }
+
+    fn flows(
+        &self,
+        sort: Option<&str>,
+        filter: Option<&str>,
+        limit: Option<usize>,
+    ) -> Result<Value> {
+        let mut flows = self.monitor.flows();
+        let total = flows.len();
+        if let Some(filter) = filter.filter(|filter| !filter.is_empty()) {
+            flows.retain(|flow| matches(flow, filter));
+        }
+        let matching = flows.len();
+        if let Some(name) = sort {
+            sort_by(&mut flows, field(name)?);
+        }
+        flows.truncate(limit.unwrap_or(FLOWS_LIMIT));
+        let flows: Vec<_> = flows.iter().map(flow_json).collect();
+        Ok(json!({ "total": total, "matching": matching, "flows": flows }))
+    }
+
+    fn explain(&self, name: &str, after: Option<f64>) -> Result<Value> {
+        let flow = self.find(name)?;
+        let sock_id = flow.sample.sock_id;
+        let intervals = self.monitor.stats().live.explain(sock_id, Instant::now());
+        let mut before: Option<Rate> = None;
+        let mut told = Vec::new();
+        for interval in &intervals {
+            let decided = Decided::from(&interval.decision);
+            let rate_before = before.replace(interval.decision.rate);
+            if after.is_some_and(|after| interval.at_s <= after) {
+                continue;
+            }
+            told.push(json!({
+                "at_s": interval.at_s,
+                "measured": explain::measured_object(&interval.measured),
+                "decision": decided,
+                "row": format!(
+                    "{:>8.3}  {:>4}  {}  {}",
+                    interval.at_s, sock_id, explain::columns(&interval.measured), interval.decision.reason
+                ),
+                "answer": explain::answer(rate_before.unwrap_or(Rate::ZERO), &decided),
+            }));
+        }
+        Ok(json!({ "flow": flow_json(&flow), "intervals": told }))
+    }
+
+    /// The one flow of that number, or with that end.
+    fn find(&self, name: &str) -> Result<FlowView> {
+        let flows = self.monitor.flows();
+        let is_it = |flow: &&FlowView| {
+            let sample = &flow.sample;
+            name.parse() == Ok(sample.sock_id)
+                || [sample.local, sample.remote]
+                    .iter()
+                    .any(|end| end.to_string() == name || format!(":{}", end.port()) == name)
+        };
+        let found: Vec<_> = flows.iter().filter(is_it).collect();
+        match found[..] {
+            [flow] => Ok(*flow),
+            [] => bail!(
+                "no live flow has the number or end `{name}` (of {}): `pk3c-ccp status` lists them; a new one is known after a second",
+                flows.len()
+            ),
+            _ => {
+                let some = found.iter().take(4).map(|flow| {
+                    let sample = &flow.sample;
+                    format!("{} ({} to {})", sample.sock_id, sample.local, sample.remote)
+                });
+                bail!(
+                    "{} flows have the end `{name}`: name one by its number: {}",
+                    found.len(),
+                    some.collect::<Vec<_>>().join(", ")
+                )
+            }
+        }
+    }
+
+    fn algorithm(&self) -> Result<&Pk3c> {
+        let algorithm = self.algorithm.as_ref();
+        algorithm.ok_or_else(|| anyhow!("this algorithm decides in the datapath and has no parameters: start the agent with another --algorithm"))
+    }
+
+    fn parameters(&self) -> Result<Value> {
+        let params = self.algorithm()?.params();
+        let state = self.state();
+        let entry = |spec: &pk3c_ccp::params::Spec| {
+            let mut settings = state.configuration.settings.iter();
+            let setting = settings.find(|setting| setting.name == spec.flag);
+            let origin = match setting.map(|setting| setting.origin) {
+                _ if state.set.contains_key(spec.flag) => "set".to_owned(),
+                Some(Origin::Flag) => "the command line".to_owned(),
+                Some(Origin::File(line)) => {
+                    let file = state.configuration.file.clone().unwrap_or_default();
+                    format!("{}:{line}", file.display())
+                }
+                Some(Origin::Default) | None => "the default".to_owned(),
+            };
+            let value = json!({
+                "value": params.get(spec.flag).ok(), "origin": origin, "default": spec.default_value(),
+                "range": spec.range(), "help": spec.help,
+            });
+            (spec.flag.to_owned(), value)
+        };
+        Ok(Value::Object(SPECS.iter().map(entry).collect()))
+    }
+
+    fn set(&self, values: &BTreeMap<String, String>) -> Result<Value> {
+        let mut state = self.state();
+        let algorithm = self.algorithm()?;
+        let old = algorithm.params();
+        let mut params = old.clone();
+        for (name, value) in values {
+            params.set(name, value)?;
+            if name == FIXED {
+                bail!(
+                    "--{FIXED} takes effect at the start only: change the configuration and start the agent again"
+                );
+            }
+        }
+        params.validate()?;
+        let mut changed = Map::new();
+        for ((name, was), (_, is)) in old.to_text().zip(params.to_text()) {
+            if was != is {
+                info!(parameter = name, was, is, "set");
+                changed.insert(name.to_owned(), json!([was, is]));
+                state.set.insert(name, is);
+            }
+        }
+        algorithm.set_params(params);
+        Ok(json!({ "changed": changed }))
+    }
+
+    /// Reads the configuration again. Parameters and the log level take effect at once, and replace what was set; other
+    /// options at the next start. If anything is wrong, everything stays as it is.
+    pub(crate) fn reload(&self) -> Result<Value> {
+        let done = self.try_reload();
+        match &done {
+            Ok(done) => {
+                let [changed, later] = ["changed", "at_next_start"].map(|key| &done[key]);
+                info!(%changed, at_next_start = %later, "the configuration was read again");
+            }
+            Err(error) => {
+                error!("the configuration is not read again, the old one stays: {error:#}");
+            }
+        }
+        done
+    }
+
+    fn try_reload(&self) -> Result<Value> {
+        let mut state = self.state();
+        let next = state.configuration.read_again()?;
+        self.log.set(&next.args.log)?;
+        let all = next.changed_from(&state.configuration);
+        let is_live = |name: &str| {
+            name == "log" || (name != FIXED && SPECS.iter().any(|spec| spec.flag == name))
+        };
+        let (changed, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| is_live(name));
+        if !later.is_empty() {
+            warn!(
+                options = later.join(", "),
+                "these changes take effect at the next start"
+            );
+        }
+        let dropped: Vec<_> = state.set.keys().copied().collect();
+        let done = json!({ "changed": changed, "at_next_start": later, "no_longer_set": dropped });
+        if let Some(algorithm) = &self.algorithm {
+            algorithm.set_params(next.args.params.0.clone());
+        }
+        state.configuration = next;
+        state.set.clear();
+        Ok(done)
+    }
+
+    fn log(&self, level: &str) -> Result<Value> {
+        self.log.set(level)?;
+        info!(level, "what is logged has changed");
+        Ok(json!({ "level": level }))
+    }
+
+    fn drain(&self, drain: bool) -> Result<Value> {
+        let datapath = self.monitor.datapath();
+        if !datapath.drain(drain) {
+            return Err(anyhow!(
+                "this datapath cannot hand flows over: stop the agent instead, its flows go on in the fallback"
+            ));
+        }
+        if drain {
+            info!("drained: all flows go on in the datapath's fallback");
+        } else {
+            info!("no longer drained: flows are offered to the agent again");
+        }
+        Ok(json!({ "draining": drain }))
+    }
+}
+
+fn field(name: &str) -> Result<&'static FlowField> {
+    let found = FLOW_FIELDS.iter().find(|field| field.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<_> = FLOW_FIELDS.iter().map(|field| field.name).collect();
+        anyhow!(
+            "flows have no field `{name}`: there are {}",
+            names.join(", ")
+        )
+    })
+}
+
+fn matches(flow: &FlowView, filter: &str) -> bool {
+    let texts = FLOW_FIELDS.iter().filter_map(|field| field.read(flow));
+    texts
+        .into_iter()
+        .any(|cell| matches!(cell, Cell::Text(text) if text.contains(filter)))
+}
+
+/// Largest first, words in their order, what is not known last.
+fn sort_by(flows: &mut [FlowView], field: &FlowField) {
+    flows.sort_by(|a, b| match (field.read(a), field.read(b)) {
+        (Some(Cell::Number(a)), Some(Cell::Number(b))) => b.total_cmp(&a),
+        (Some(Cell::Text(a)), Some(Cell::Text(b))) => a.cmp(&b),
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    });
+}

@@ -1,0 +1,136 @@
+//! The datapaths as an operator sees them.
+
+use pk3c_ccp::stats::{Carried, DatapathCounts, DatapathView, FlowSample};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The eBPF datapath, whose table of flows is mapped here.
+pub(crate) struct BpfView(pub(crate) ccp_bpf::Observer);
+
+fn known(srtt_us: u32) -> Option<Duration> {
+    (srtt_us > 0).then(|| Duration::from_micros(srtt_us.into()))
+}
+
+impl DatapathView for BpfView {
+    fn flows(&self) -> Vec<FlowSample> {
+        let flows = self.0.flows().into_iter();
+        let sample = flows.map(|(sock_id, flow)| FlowSample {
+            sock_id,
+            local: flow.local,
+            remote: flow.remote,
+            age: flow.age,
+            driven: flow.driven,
+            is_driven: flow.is_driven,
+            fallback_episodes: flow.stats.fallbacks,
+            carried: Some(Carried {
+                bytes_acked: flow.stats.bytes_acked,
+                packets_delivered: flow.stats.packets_delivered,
+                packets_lost: flow.stats.packets_lost,
+            }),
+            reports_dropped: flow.stats.reports_dropped,
+            srtt: known(flow.stats.srtt_us),
+        });
+        sample.collect()
+    }
+
+    fn counts(&self) -> DatapathCounts {
+        let counters = self.0.counters();
+        DatapathCounts {
+            fallbacks: counters.fallbacks,
+            offers_dropped: counters.creates_dropped,
+            closes_dropped: counters.closes_dropped,
+            reports_dropped: counters.reports_dropped,
+            flows_without_slot: counters.no_slot,
+            programs_missing: counters.missing_programs,
+            updates_stale: counters.stale_updates,
+            records_malformed: counters.malformed_records,
+            messages_rejected: counters.rejected_messages,
+        }
+    }
+
+    fn drain(&self, drain: bool) -> bool {
+        self.0.drain(drain);
+        true
+    }
+
+    fn is_draining(&self) -> bool {
+        self.0.is_drained()
+    }
+
+    fn agent_silence(&self) -> Option<Duration> {
+        Some(self.0.agent_silence())
+    }
+}
+
+/// The kernel module. It describes a flow when it offers it and when it ends, so that ages are counted on from there, and
+/// what a flow carries is not known while it lives.
+pub(crate) struct CharView {
+    observer: ccp_char::Observer,
+    offered: Mutex<HashMap<u32, Instant>>,
+}
+
+impl CharView {
+    pub(crate) fn new(observer: ccp_char::Observer) -> Self {
+        let offered = Mutex::default();
+        Self { observer, offered }
+    }
+}
+
+impl DatapathView for CharView {
+    fn flows(&self) -> Vec<FlowSample> {
+        let now = Instant::now();
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        let flows = self.observer.flows();
+        offered.retain(|sock_id, _| flows.iter().any(|(known, _)| known == sock_id));
+        let sample = flows.into_iter().map(|(sock_id, flow)| {
+            let since = now.duration_since(*offered.entry(sock_id).or_insert(now));
+            FlowSample {
+                sock_id,
+                local: flow.local,
+                remote: flow.remote,
+                age: flow.age + since,
+                driven: flow.driven + since,
+                is_driven: true,
+                fallback_episodes: flow.fallbacks,
+                carried: None,
+                reports_dropped: flow.reports_dropped,
+                srtt: known(flow.srtt_us),
+            }
+        });
+        sample.collect()
+    }
+
+    fn counts(&self) -> DatapathCounts {
+        let counters = ccp_char::counters();
+        let of = |name: &str| {
+            let found = counters.iter().find(|counter| counter.name == name);
+            found.map_or(0, |counter| counter.value)
+        };
+        let rejected = counters.iter();
+        let rejected = rejected.filter(|counter| counter.name.starts_with("rejected/"));
+        DatapathCounts {
+            fallbacks: of("counters/fallbacks"),
+            offers_dropped: of("counters/creates_dropped"),
+            closes_dropped: 0,
+            reports_dropped: of("counters/reports_dropped"),
+            flows_without_slot: of("counters/flows_refused"),
+            programs_missing: 0,
+            updates_stale: of("counters/stale"),
+            records_malformed: 0,
+            messages_rejected: rejected.map(|counter| counter.value).sum(),
+        }
+    }
+
+    fn drain(&self, _: bool) -> bool {
+        false
+    }
+
+    fn is_draining(&self) -> bool {
+        false
+    }
+
+    fn agent_silence(&self) -> Option<Duration> {
+        None
+    }
+}

@@ -1,0 +1,108 @@
+//! `--datapath`: which datapath the agent drives, and what each knows of its flows.
+
+use super::NAME;
+use anyhow::{Context, Result, anyhow};
+use ccp_bpf::{Config, Datapath};
+use ccp_char::CharIpc;
+use clap::ValueEnum;
+use pk3c_ccp::agent::{FlowFact, FlowFacts};
+use pk3c_ccp::units::Micros;
+use std::path::Path;
+use tracing::info;
+
+/// What `--datapath` takes.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Choice {
+    /// The kernel module if it is loaded (it has the name then), else eBPF
+    Auto,
+    /// eBPF: nothing to load, Linux 6.1 or later with BTF
+    Bpf,
+    /// The kernel module tcp_ccp, or any other that speaks CCP over /dev/ccpkp
+    Char,
+}
+
+/// The datapath that was chosen, ready to be driven.
+pub(crate) enum Opened {
+    Bpf(Box<Datapath>),
+    Char(CharIpc),
+}
+
+/// Opens the datapath; `auto` says in the log what it took, and why.
+///
+/// # Errors
+/// If the chosen one, or under `auto` neither, can be used here; the message says what to do.
+pub(crate) fn open(choice: Choice, config: Config, device: &Path) -> Result<Opened> {
+    let bpf = |config| {
+        let datapath = Datapath::start(config).context("cannot start the eBPF datapath")?;
+        Ok(Opened::Bpf(Box::new(datapath)))
+    };
+    let module = || CharIpc::open(device).context("cannot use the kernel module");
+    match choice {
+        Choice::Bpf => bpf(config),
+        Choice::Char => module().map(Opened::Char),
+        Choice::Auto if device.exists() => {
+            info!(device = %device.display(), "the kernel module is loaded, so it is the datapath");
+            module().map(Opened::Char)
+        }
+        Choice::Auto => match bpf(config) {
+            Ok(opened) => {
+                info!(device = %device.display(), "no kernel module is loaded, so eBPF is the datapath");
+                Ok(opened)
+            }
+            Err(error) => Err(anyhow!(
+                "{error:#}; where eBPF cannot be had, the kernel module can: \
+                 make -C ccp-kernel && insmod ccp-kernel/ccp.ko, then start again"
+            )),
+        },
+    }
+}
+
+/// The names under which sockets can choose a module's congestion control.
+pub(crate) fn module_names() -> String {
+    let listed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default();
+    let names: Vec<_> = listed
+        .split_whitespace()
+        .filter(|name| [NAME, "ccp"].contains(name))
+        .map(|name| format!("'{name}'"))
+        .collect();
+    names.join(" and ")
+}
+
+/// What the eBPF datapath knows of a flow, in the agent's terms.
+pub(crate) struct BpfFacts(pub(crate) ccp_bpf::Observer);
+
+impl FlowFacts for BpfFacts {
+    fn lookup(&self, sock_id: u32) -> Option<FlowFact> {
+        let flow = self.0.flow(sock_id)?;
+        Some(FlowFact {
+            local: flow.local,
+            remote: flow.remote,
+            age: flow.age,
+            driven: flow.driven,
+            fallback_episodes: flow.stats.fallbacks,
+            bytes_acked: flow.stats.bytes_acked,
+            srtt: (flow.stats.srtt_us > 0).then(|| Micros::new(flow.stats.srtt_us.into())),
+            pacing_rate: None,
+        })
+    }
+}
+
+/// What the kernel module says of a flow; nothing, if it is not this project's.
+pub(crate) struct CharFacts(pub(crate) ccp_char::Observer);
+
+impl FlowFacts for CharFacts {
+    fn lookup(&self, sock_id: u32) -> Option<FlowFact> {
+        let flow = self.0.flow(sock_id)?;
+        Some(FlowFact {
+            local: flow.local,
+            remote: flow.remote,
+            age: flow.age,
+            driven: flow.driven,
+            fallback_episodes: flow.fallbacks,
+            bytes_acked: flow.bytes_acked,
+            srtt: (flow.srtt_us > 0).then(|| Micros::new(flow.srtt_us.into())),
+            pacing_rate: None,
+        })
+    }
+}

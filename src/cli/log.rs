@@ -1,0 +1,58 @@
+//! The agent's log on standard error, whose level can change while it runs.
+
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// Changes what is logged.
+pub(crate) struct LogLevel(Box<dyn Fn(EnvFilter) -> Result<()> + Send + Sync>);
+
+impl LogLevel {
+    /// Logs what a filter selects from now on.
+    ///
+    /// # Errors
+    /// If the text is no filter; then nothing changes.
+    pub(crate) fn set(&self, text: &str) -> Result<()> {
+        (self.0)(EnvFilter::new(
+            filter(text).map_err(|error| anyhow!(error))?,
+        ))
+    }
+}
+
+/// A flag's text, if it is a filter.
+pub(crate) fn filter(text: &str) -> Result<String, String> {
+    let checked = EnvFilter::try_new(text).map(|_| text.to_owned());
+    checked.map_err(|e| format!("{e}; give a level (error, warn, info, debug) or a filter"))
+}
+
+/// Begins to log.
+pub(crate) fn start(level: &str, format: LogFormat) -> LogLevel {
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(level))
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => {
+            let log = log.with_ansi(std::io::stderr().is_terminal());
+            let log = log.with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            LogLevel(Box::new(move |filter| Ok(handle.reload(filter)?)))
+        }
+        LogFormat::Json => {
+            let log = log.json().flatten_event(true).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            LogLevel(Box::new(move |filter| Ok(handle.reload(filter)?)))
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What a service manager sees of the agent.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+
+use super::{File, KNOWN, await_flows, is_driven};
+use crate::common::agent::Agent;
+use crate::common::load::{Demand, Load};
+use crate::common::machine::{self, KernelTest};
+use crate::common::{NAME, eventually, path};
+
+#[test]
+fn kernel_ops_the_service_manager_is_told_and_capabilities_are_given_up() {
+    let name = "kernel_ops_the_service_manager_is_told_and_capabilities_are_given_up";
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let place = File::new("notify");
+    let manager = UnixDatagram::bind(&place.0).unwrap();
+    manager.set_read_timeout(Some(KNOWN)).unwrap();
+    let variables = [("NOTIFY_SOCKET", place.name()), ("WATCHDOG_USEC", "600000")];
+    let config = File::with("service.toml", "log = \"info\"\n");
+    let agent = Agent::spawn_with(&variables, &["--config", config.name()]);
+    // Every datagram is a list of lines; signs of life come in between.
+    let hear = |wanted: &str| {
+        let mut buffer = [0; 512];
+        for _ in 0..1000 {
+            let length = manager
+                .recv(&mut buffer)
+                .unwrap_or_else(|error| panic!("no {wanted}: {error}"));
+            let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if said.lines().any(|line| line == wanted) {
+                return said;
+            }
+        }
+        panic!("{wanted} was not said");
+    };
+    hear("READY=1");
+    for _ in 0..3 {
+        hear("WATCHDOG=1");
+    }
+    let capabilities = || -> Vec<(String, u64)> {
+        let threads = fs::read_dir(format!("/proc/{}/task", agent.id())).unwrap();
+        threads
+            .map(|thread| {
+                let folder = thread.unwrap().path();
+                let status = fs::read_to_string(folder.join("status")).unwrap();
+                let field = |name: &str| {
+                    status
+                        .lines()
+                        .find_map(|line| line.strip_prefix(name).map(str::trim))
+                };
+                let set = u64::from_str_radix(field("CapPrm:").unwrap(), 16).unwrap();
+                (field("Name:").unwrap().to_owned(), set)
+            })
+            .collect()
+    };
+    const NET_ADMIN: u64 = 1 << 12;
+    let reduced = || capabilities().iter().all(|(_, set)| set & !NET_ADMIN == 0);
+    assert!(eventually(KNOWN, reduced), "{:?}", capabilities());
+    assert!(capabilities().len() >= 3, "{:?}", capabilities());
+    agent.hang_up();
+    assert!(hear("RELOADING=1").contains("MONOTONIC_USEC="));
+    hear("READY=1");
+
+    // Without capabilities it drives flows all the same.
+    let path = path::open(&path::spec(20, 20, 0.0));
+    let load = Load::over(&path, NAME, 1, Demand::Greedy);
+    await_flows(&load, "driven", is_driven);
+    load.finish().assert_intact();
+    path::close(path);
+
+    agent.stop();
+    hear("STOPPING=1");
+    assert!(!machine::is_registered());
+    test.end();
+}
