@@ -3,6 +3,7 @@
 #
 #   scripts/test-module.sh short   what CI runs (under 5 minutes)
 #   scripts/test-module.sh long    all of it, with cubic and bbr beside (under 20 minutes)
+#   scripts/test-module.sh fetch   only the kernels and their headers
 #
 # The kernels' headers are fetched once with apt and kept beside the guests' kernels.
 set -euo pipefail
@@ -10,8 +11,8 @@ cd "$(dirname "$0")/.."
 
 form=${1:-short}
 case $form in
-short | long) shift || true ;;
-*) echo "usage: scripts/test-module.sh [short|long] [cargo test arguments]" >&2 && exit 2 ;;
+short | long | fetch) shift || true ;;
+*) echo "usage: scripts/test-module.sh [short|long|fetch] [cargo test arguments]" >&2 && exit 2 ;;
 esac
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/pk3c-ccp/guest
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -53,8 +54,12 @@ build() { # 6.1|6.12
     echo "$PWD/ccp-kernel/build/${kdir##*/linux-headers-}"
 }
 
-cargo build --locked --release --bin pk3c-ccp
 cargo build --locked --release -p pathlab --example script
+if [ "$form" = fetch ]; then
+    for kernel in 6.1 6.12; do headers $kernel; done
+    exit
+fi
+cargo build --locked --release --bin pk3c-ccp
 tests=$(cargo test --locked --release -p ccp-char --test kernel_module --no-run --message-format=json |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 modules='' plain=''

@@ -81,6 +81,40 @@ fuzz() {
     esac
 }
 
+# The lab from the self-check to the report, over emulated paths.
+lab() {
+    heading "lab, short forms (lab run --quick)"
+    local status=0
+    scripts/lab-quick.sh "${CARGO_TARGET_DIR:-target}/release/pk3c-ccp" 2>&1 | tee "$log" || status=$?
+    if [ "$status" -ne 0 ]; then
+        record_failure lab-quick
+    elif grep -q '^SKIPPED ' "$log"; then
+        skipped=$((skipped + 1))
+    else
+        passed=$((passed + 1))
+    fi
+}
+
+# The kernel module in guests. Kernels and headers come from Debian's archive; everything else must not depend on it.
+module() {
+    heading "kernel module, short form (scripts/test-module.sh)"
+    local status=0
+    if ! scripts/setup.sh guest; then
+        skip kernel_module "what guests need is not installed, and cannot be"
+        return
+    fi
+    if ! scripts/test-module.sh fetch >"$log" 2>&1; then
+        tail -n 3 "$log"
+        skip kernel_module "the guests' kernels and headers could not be fetched"
+        return
+    fi
+    scripts/test-module.sh short 2>&1 | tee "$log" || status=$?
+    passed=$((passed + $(sum passed)))
+    if [ "$status" -ne 0 ]; then
+        record_failure "kernel module" "$(($(sum failed) > 0 ? $(sum failed) : 1))"
+    fi
+}
+
 check "format (cargo fmt)" cargo fmt --all --check
 check "lints (clippy)" cargo clippy --locked --workspace --all-targets -- -D warnings
 check "documentation (rustdoc)" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
@@ -102,6 +136,8 @@ tests "unit and integration tests" \
     cargo test --locked --workspace --no-fail-fast -- --show-output --skip kernel_
 tests "kernel tests" \
     cargo test --locked --release --workspace --lib --bins --tests --no-fail-fast -- --show-output --test-threads=1 kernel_
+lab
+module
 fuzz
 
 printf '\n'
