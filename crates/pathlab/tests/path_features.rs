@@ -46,6 +46,14 @@ fn client(path: &Path, address: Ipv4Addr) -> UdpSocket {
     socket
 }
 
+/// What is sent to; without it the far end would answer that nobody is there.
+fn server(path: &Path) -> UdpSocket {
+    let socket = path
+        .server()
+        .enter(|| UdpSocket::bind((path::SERVER, 9000)));
+    socket.unwrap().unwrap()
+}
+
 /// What a flow's port saw, by its socket.
 fn flow(report: &PathReport, socket_port: u16) -> &pathlab::flows::FlowReport {
     let mut flows = report.emulator.per_flow.iter();
@@ -67,10 +75,7 @@ fn flows_with_an_extra_rtt_take_longer() {
     };
     let path = Path::open(&PathSpec::clean(50_000_000, 20 * MILLISECOND), &ends, 1).unwrap();
     assert_eq!(path.client_address(5), None);
-    let server = path
-        .server()
-        .enter(|| UdpSocket::bind((path::SERVER, 9000)));
-    let server = server.unwrap().unwrap();
+    let server = server(&path);
     server
         .set_read_timeout(Some(Duration::from_secs(2)))
         .unwrap();
@@ -109,6 +114,7 @@ fn kernel_sfq_keeps_a_trickle_apart_from_a_flood() {
             queue: QueueLimit::Packets(Sfq::LINUX_LIMIT_PACKETS),
             ..PathSpec::clean(12_000_000, 10 * MILLISECOND)
         });
+        let _server = server(&path);
         let (flood, trickle) = (client(&path, path::CLIENT), client(&path, path::CLIENT));
         for _ in 0..100 {
             // 24 Mbit/s and 1.2 Mbit/s.
@@ -158,6 +164,7 @@ fn kernel_the_packet_log_tells_of_every_packet() {
     };
     let mut path = Path::open_recording(&spec, &EndSettings::default(), 1, &recording).unwrap();
     path.begin().unwrap();
+    let _server = server(&path);
     let socket = client(&path, path::CLIENT);
     for _ in 0..50 {
         (0..10).for_each(|_| {
@@ -206,6 +213,7 @@ fn kernel_a_begun_path_counts_from_then_on() {
         return;
     };
     let mut path = open(&PathSpec::clean(12_000_000, 400 * MILLISECOND));
+    let _server = server(&path);
     let socket = client(&path, path::CLIENT);
     (0..10).for_each(|_| {
         socket.send(&[0; 100]).unwrap();
