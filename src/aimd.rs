@@ -37,6 +37,8 @@ const CLEAR_SIGMAS: f64 = 0.5;
 const CALM_RTTS: f64 = 50.0;
 /// Loss beyond the floor that counts as congestive without a known queue.
 const LOSS_LIMIT: f64 = 0.02;
+/// Loss beyond the floor that a flow may have that does not use its rate. Source: twice the loss handbrake's.
+const IDLE_LOSS: f64 = 0.10;
 /// Queue tolerated, in smallest RTTs, in packets, and absolutely.
 const QUEUE_RTTS: f64 = 0.25;
 const QUEUE_PKTS: f64 = 1.5;
@@ -120,6 +122,7 @@ impl Aimd {
             LossClass::Congestive => est.loss_beyond(mi, CLEAR_SIGMAS) > 0.0,
             LossClass::Random | LossClass::Unknown => est.excess_loss(mi) > LOSS_LIMIT,
         };
+        let lossy = lossy && !(view.is_idle() && est.excess_loss(mi) < IDLE_LOSS);
         let queue = mi.rtt.map_or(Micros::ZERO, |rtt| rtt.min - est.rtt_min());
         let tolerated = (est.rtt_min() * QUEUE_RTTS)
             .max(rate.time_for(QUEUE_PKTS * pkt_bytes))

@@ -115,7 +115,7 @@ impl Controller {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             mss_bytes,
             init_cwnd,
-            phase: Phase::Startup(Startup::default()),
+            phase: Phase::Startup(Startup::new(Micros::ZERO)),
             rate,
             plan: Plan {
                 number: 0,
@@ -146,7 +146,7 @@ impl Controller {
 
     fn first_phase(&mut self) -> Phase {
         match self.params.chosen() {
-            Algorithm::Pk3c | Algorithm::Exp => Phase::Startup(Startup::default()),
+            Algorithm::Pk3c | Algorithm::Exp => Phase::Startup(Startup::new(self.est.now())),
             Algorithm::Vivace => Phase::PlainStart(PlainStart::default()),
             Algorithm::Upstream => Phase::Upstream(Upstream::new(self.rate, false, &mut self.rng)),
         }
@@ -298,7 +298,7 @@ impl Controller {
                 self.drain(from)
             }
             Action::Restart => {
-                self.phase = Phase::Startup(Startup::again());
+                self.phase = Phase::Startup(Startup::again(self.est.now()));
                 self.startup_plan()
             }
         };

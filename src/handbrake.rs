@@ -35,6 +35,8 @@ const BELOW_GOODPUT: f64 = 0.95;
 const QUEUE_MIN_PKTS: f64 = 4.0;
 /// A standing queue of so many of our own bursts is always tolerated. Source: measured at 150 Mbit/s, 3 ms.
 const QUEUE_MIN_BURSTS: f64 = 2.5;
+/// A flow that sends less than this part of its rate does not use it.
+const IDLE: f64 = 0.85;
 /// The kernel sends bursts of a 1024th of the rate, up to 64 kB. Source: Linux `tcp_tso_autosize`.
 const BURSTS_PER_SEC: f64 = 1024.0;
 const BURST_MAX_BYTES: f64 = 65_536.0;
@@ -60,6 +62,13 @@ impl View<'_> {
     pub fn standing_queue(&self) -> Micros {
         let shortest = self.mi.rtt.map_or(Micros::ZERO, |rtt| rtt.min);
         shortest - self.est.rtt_min()
+    }
+
+    /// Whether much less was sent than the rate allows, though no queue kept it back: the application is the limit.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let asked = self.mi.asked.unwrap_or(Rate::ZERO);
+        self.mi.send_rate < asked * IDLE && self.standing_queue() <= self.tolerated_queue()
     }
 
     /// The standing queue that is tolerated.

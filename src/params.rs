@@ -156,7 +156,7 @@ parameters! {
     "max-rate" max_rate: Rate = bps(1.25e9), bps(1e3), Rate::MAX;
         "No flow is ever faster than this", "upstream stops at 1 Gbit/s; a 10 Gbit/s card";
     "startup-gain" startup_gain: f64 = 2.0, 1.25, 2.9;
-        "Growth per round of the fast start while the path keeps up", "slow start doubles";
+        "Growth per RTT of the fast start while the path keeps up", "slow start doubles";
     "startup-loss-tolerance" startup_loss_tolerance: Ratio = ratio(0.10), ratio(0.0), ratio(0.5);
         "Loss that does not end the fast start", "upstream";
     "throughput-exponent" throughput_exponent: f64 = 0.9, 0.5, 1.0;

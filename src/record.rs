@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_change_is_judged_at_every_decision_from_the_recorded_history() {
         let (text, decisions) = text("change");
-        let all = steps(&text, &changes("startup-gain", "1.5")).unwrap();
+        let all = steps(&text, &changes("startup-gain", "1.25")).unwrap();
         assert_eq!(all.len(), decisions);
         assert!(
             all.iter().all(|step| !step.differs()),
@@ -340,10 +340,15 @@ mod tests {
             .collect();
         assert!(!grown.is_empty());
         for step in grown {
-            let changed = step.changed.as_ref().unwrap();
-            let gain = f64::from(changed.rate) / step.rate_before.bytes_per_sec();
-            assert!(step.would_change() && (gain - 1.5).abs() < 0.01, "{step:?}");
+            assert!(
+                step.changed.as_ref().unwrap().rate <= step.recorded.rate,
+                "{step:?}"
+            );
         }
+        let slower = all
+            .iter()
+            .filter(|step| step.recorded.reason == "grow" && step.would_change());
+        assert!(slower.count() > 0, "some growth was bounded by the gain");
         let none = steps(&text, &changes("startup-gain", "2")).unwrap();
         assert!(
             none.iter()

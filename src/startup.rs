@@ -1,22 +1,30 @@
-//! The fast start: double while the path keeps up, stop at the first sign that it does not.
+//! The fast start: grow while the path keeps up, stop at the first sign that it does not.
 //!
 //! ```text
-//!   send four slots of rtt/4 at one rate ──▶ the first that was sent in full tells, 1.25 RTT later:
-//!       packets arrive slower than sent │ RTT slope │ standing queue │ heavy loss  ──▶ leave, 0.95 x best goodput
+//!   slots of rtt/4; each tells an RTT after it was sent:
+//!       packets arrive slower than sent │ RTT slope │ standing queue │ heavy loss  ──▶ leave, 0.98 x best goodput
 //!       a hint of one of these                                                      ──▶ grow by a little
-//!       none                                                                        ──▶ double
+//!       none            ──▶ rate = what the slot sent x 2^(1 + its length in RTTs): as if doubled every RTT since
+//!       no growth for four RTTs (application, receiver's window)                    ──▶ leave, 1.5 x best goodput
 //! ```
 //!
-//! Only slots of the current rate count, so the rate is never credited with what an older, slower one achieved. The
-//! congestion window stays within slow start's bound (the initial window plus twice what was delivered), so a first
-//! rate that is too high for the path floods it no more than slow start would. Leaving is followed by a drain.
+//! The rate climbs a little with every report instead of doubling at once. So it doubles once per RTT, although a slot
+//! is known only an RTT after it ended, and it is never credited with more than what a slot has really sent. A ramp that
+//! passes the capacity has less in the queue when that shows than a step that was nearly twice the capacity. A report
+//! never lets the rate grow for longer than the time since the last growth.
+//!
+//! The first slot lasts an RTT, since the datapath changes slots with ACKs and those of the initial window are in. It
+//! sends three initial windows, and the second begins where a ramp from two would be. The congestion window stays within the initial window plus
+//! one and a half times what was delivered, so a first rate that is too high for the path floods it little more than slow start would.
+//! Leaving is followed by a drain.
 //!
 //! Four signs, because each has a blind spot: ACK spacing needs many samples (and says nothing of delayed ACKs with
-//! few), the slope needs a queue that grows during the slot, the queue needs a known smallest RTT, and loss must be told
-//! from the random loss of a radio link.
+//! few, nor after the first plan, whose slots alone know how long they were being sent), the slope needs a queue that
+//! grows during the slot, the queue needs a known smallest RTT, and loss must be told from the random loss of a radio
+//! link.
 //!
-//! Limits: the worst overshoot is a rate just under the capacity, doubled, for some 1.5 RTTs: up to 2 bandwidth-delay
-//! products of queue.
+//! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
+//! products come to stand in the queue. A buffer of one loses some of that.
 
 use crate::estimate::{Estimator, Mi};
 use crate::params::Params;
@@ -42,20 +50,27 @@ const HINT_SLOPE_SIGMAS: f64 = 2.0;
 /// A mean queue above this part of the smallest RTT, and above [`FULL_QUEUE`], means a full path.
 const FULL_QUEUE_RTTS: f64 = 0.25;
 const FULL_QUEUE: Micros = Micros::new(4000);
-/// Growth after a hint of spacing and of a slope.
-const HINT_SPACING_GAIN: f64 = 1.25;
-const HINT_SLOPE_GAIN: f64 = 1.1;
-/// The rate stays below this many times the goodput of the last RTT. While doubling, 5/8 of the rate was seen then, so
-/// the bound is idle; an application that sends in bursts cannot push the rate beyond it.
+/// Part of the growth (in octaves) after a hint of spacing and of a slope.
+const HINT_SPACING_PART: f64 = 0.33;
+const HINT_SLOPE_PART: f64 = 0.14;
+/// RTTs without growth after which something else limits the flow.
+const PLATEAU_RTTS: f64 = 4.0;
+/// A flow that something else limits goes on at so many times its goodput.
+const CEILING: f64 = 1.5;
+/// No report lets the rate grow for longer than this.
+const LONGEST_RAMP_RTTS: f64 = 1.5;
+/// The rate stays below this many times the goodput of the last RTT: an application that sends in bursts cannot push the
+/// rate beyond it.
 const OVER_GOODPUT: f64 = 4.0;
 
 /// Reports remembered: more than an RTT of slots.
 const HISTORY: usize = 8;
-/// Growth per round of a restart. Source: upstream's growth.
-const RESTART_GAIN: f64 = 1.5;
+/// Growth per RTT of a restart. Source: upstream's growth.
+const RESTART_GAIN: f32 = 1.5;
 
-/// Where to go on, over the best goodput; and over the rate, if no goodput is known.
-const LEAVE: f64 = 0.95;
+/// Where to go on, over the best goodput; and over the rate, if no goodput is known. simulated on
+/// 24 paths; 0.95 took 1 % longer for downloads of 10 MB, at the same loss.
+const LEAVE: f64 = 0.98;
 const BLIND_CUT: f64 = 0.5;
 
 /// What a report means for the fast start.
@@ -75,31 +90,40 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Startup {
     best: Rate,
-    gain_max: f64,
+    gain_max: f32,
+    /// When the rate last grew.
+    grown: Micros,
     /// (time in us, packets delivered so far) of the last reports, both modulo 2^32.
     history: [(u32, u32); HISTORY],
-    reports: usize,
+    reports: u32,
 }
 
-impl Default for Startup {
-    fn default() -> Self {
+impl Startup {
+    /// Begins at this time.
+    #[must_use]
+    pub fn new(now: Micros) -> Self {
         Self {
             best: Rate::ZERO,
-            gain_max: f64::INFINITY,
+            gain_max: f32::INFINITY,
+            grown: now,
             history: [(0, 0); HISTORY],
             reports: 0,
         }
     }
-}
 
-impl Startup {
     /// A restart, which grows more carefully than a first start.
     #[must_use]
-    pub fn again() -> Self {
+    pub fn again(now: Micros) -> Self {
         Self {
             gain_max: RESTART_GAIN,
-            ..Self::default()
+            ..Self::new(now)
         }
+    }
+
+    /// Growth per RTT.
+    #[must_use]
+    pub fn gain(&self, params: &Params) -> f64 {
+        params.startup_gain.min(self.gain_max.into())
     }
 
     /// Judges one report. `rate` is the current rate.
@@ -119,28 +143,31 @@ impl Startup {
         if let Some(reason) = full(mi, est, pkt_bytes, params) {
             return Verdict::Leave(self.leaving_rate(mi, rate, reason), reason);
         }
+        let elapsed = est.now() - self.grown;
+        if elapsed > est.srtt() * PLATEAU_RTTS && self.reports > HISTORY as u32 {
+            return Verdict::Leave(self.best.max(mi.goodput) * CEILING, Reason::Plateau);
+        }
         if mi.slot == Slot::Hold && mi.samples < MIN_SAMPLES {
             return Verdict::Longer;
         }
-        let Some(asked) = mi.asked.filter(|_| enough && !mi.stalled) else {
+        if mi.asked.is_none() || !enough || mi.stalled {
             return Verdict::Wait(Reason::Wait);
-        };
-        // The first slot after a jump often still has the old pacing gap in it: a later one will tell.
-        if mi.send_rate < asked * (0.7 - mi.pkts_per_ack() / mi.pkts().max(1.0)) {
-            return Verdict::Wait(if mi.slot == Slot::Trial(0) {
-                Reason::Wait
-            } else {
-                Reason::AppLimited
-            });
         }
-        let (gain, reason) = growth(mi, params);
-        let next =
-            (asked * gain.min(self.gain_max)).min(recent.unwrap_or(Rate::MAX) * OVER_GOODPUT);
+        let (part, reason) = growth(mi);
+        let gain = libm::log2(self.gain(params)) * part;
+        // What was sent an RTT and a slot ago has arrived: by now the rate may have grown for so long.
+        let lumps = 1.0 + mi.pkts_per_ack() / mi.pkts().max(1.0);
+        let rtts = 1.0 + mi.sent_for / est.srtt();
+        let confirmed = mi.send_rate * (libm::exp2(gain * rtts) * lumps);
+        let by_time = rate * libm::exp2(gain * (elapsed / est.srtt()).min(LONGEST_RAMP_RTTS));
+        let next = confirmed
+            .min(by_time)
+            .min(recent.unwrap_or(Rate::MAX) * OVER_GOODPUT);
         if next <= rate {
-            Verdict::Wait(Reason::AppLimited)
-        } else {
-            Verdict::Grow(next, reason)
+            return Verdict::Wait(Reason::AppLimited);
         }
+        self.grown = est.now();
+        Verdict::Grow(next, reason)
     }
 
     /// Goodput over the last RTT or a little more, once there is that much history.
@@ -151,14 +178,17 @@ impl Startup {
             let elapsed = Micros::new(now.0.wrapping_sub(us).into());
             (elapsed, f64::from(now.1.wrapping_sub(pkts)))
         };
-        let depth = self.history.len();
+        let (depth, reports) = (self.history.len(), self.reports as usize);
         let newest_first =
-            (1..=self.reports.min(depth)).map(|back| self.history[(self.reports - back) % depth]);
+            (1..=reports.min(depth)).map(|back| self.history[(reports - back) % depth]);
         let old = newest_first
             .map(since)
             .find(|(elapsed, _)| *elapsed >= est.srtt());
-        self.history[self.reports % depth] = now;
-        self.reports += 1;
+        let newest = (reports > 0).then(|| since(self.history[(reports - 1) % depth]).0);
+        if newest.is_none_or(|elapsed| elapsed * (depth as f64 - 2.0) >= est.srtt()) {
+            self.history[reports % depth] = now;
+            self.reports = self.reports.wrapping_add(1).max(1);
+        }
         old.map(|(elapsed, pkts)| Rate::from_bytes_in(pkts * pkt_bytes, elapsed))
     }
 
@@ -201,10 +231,10 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params) -> Option<Rea
     if rtt.mean - est.rtt_min() > (est.rtt_min() * FULL_QUEUE_RTTS).max(FULL_QUEUE) {
         return Some(Reason::FullQueue);
     }
-    let asked = mi.asked?;
+    mi.asked?;
     if let Some(arrived) = arrival_rate(mi) {
         let limit = FULL_SPACING - 2.0 * mi.pkts_per_ack() / mi.pkts();
-        if arrived < mi.send_rate.min(asked) * limit && mi.send_rate > asked * 0.5 {
+        if arrived < mi.send_rate * limit {
             return Some(Reason::FullSpacing);
         }
     }
@@ -230,18 +260,18 @@ fn arrival_rate(mi: &Mi) -> Option<Rate> {
         .then(|| mi.goodput * (mi.pkts() / mi.delivered_pkts))
 }
 
-/// How much faster to go when the path is not full.
-fn growth(mi: &Mi, params: &Params) -> (f64, Reason) {
+/// Which part of the full growth is due when the path is not full.
+fn growth(mi: &Mi) -> (f64, Reason) {
     let slope_hint = mi
         .rtt
         .is_some_and(|rtt| rtt.slope > HINT_SLOPE && rtt.slope > HINT_SLOPE_SIGMAS * rtt.slope_se);
     let limit = HINT_SPACING - mi.pkts_per_ack() / mi.pkts().max(1.0);
     if slope_hint {
-        (HINT_SLOPE_GAIN.min(params.startup_gain), Reason::GrowLess)
+        (HINT_SLOPE_PART, Reason::GrowLess)
     } else if arrival_rate(mi).is_some_and(|arrived| arrived < mi.send_rate * limit) {
-        (HINT_SPACING_GAIN.min(params.startup_gain), Reason::GrowLess)
+        (HINT_SPACING_PART, Reason::GrowLess)
     } else {
-        (params.startup_gain, Reason::Grow)
+        (1.0, Reason::Grow)
     }
 }
 
@@ -266,15 +296,45 @@ mod tests {
         est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
         let acks: Vec<_> = (0..40).map(|i| (i * 500, rtt(i), lost(i))).collect();
         let mi = est.observe(&report(33, 100_000, &acks, 20_000), context(Some(RATE)));
-        Startup::default().on_mi(&mi, &est, RATE, PKT, &params)
+        Startup::new(Micros::ZERO).on_mi(&mi, &est, RATE, PKT, &params)
     }
 
     #[test]
-    fn it_doubles_on_a_path_that_keeps_up() {
-        assert_eq!(
-            verdict(|i| 40_000 + 20 * (i % 3), |_| 0),
-            Verdict::Grow(RATE * 2.0, Reason::Grow)
-        );
+    fn it_doubles_per_rtt_since_the_slot_was_sent() {
+        // 20 ms of slot and 40 ms of RTT; no report makes more of it than one and a half RTTs.
+        let Verdict::Grow(rate, Reason::Grow) = verdict(|i| 40_000 + 20 * (i % 3), |_| 0) else {
+            panic!()
+        };
+        let rtts: f64 = 1.0 + 20.0 / 40.02;
+        assert!((rate / (RATE * rtts.exp2()) - 1.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn it_ends_where_something_else_limits_the_flow() {
+        let params = Params::default();
+        let mut est = Estimator::new(&params);
+        let context = SlotContext {
+            asked: Some(RATE * 3.0),
+            length: Micros::new(20_000),
+            mss_bytes: PKT,
+        };
+        let (mut startup, mut rate) = (Startup::new(Micros::ZERO), RATE);
+        for round in 0..60_u64 {
+            // 40 packets in 20 ms, whatever the rate.
+            let acks: Vec<_> = (0..40).map(|i| (i * 500, 40_000, 0)).collect();
+            let mi = est.observe(&report(37, 20_000 * round, &acks, 20_000), context);
+            match startup.on_mi(&mi, &est, rate, PKT, &params) {
+                Verdict::Grow(next, _) => rate = next,
+                Verdict::Leave(next, reason) => {
+                    assert_eq!(reason, Reason::Plateau);
+                    assert!((next / RATE - 1.5).abs() < 0.1, "{next}");
+                    return;
+                }
+                _ => {}
+            }
+            assert!(rate <= RATE * 3.2, "{rate}");
+        }
+        panic!("it goes on for ever at {rate}");
     }
 
     #[test]
@@ -304,7 +364,7 @@ mod tests {
         let Verdict::Leave(rate, Reason::FullSlope) = full else {
             panic!("{full:?}")
         };
-        assert!((rate / (RATE * 0.95) - 1.0 / 1.2).abs() < 0.02, "{rate}");
+        assert!((rate / (RATE * LEAVE) - 1.0 / 1.2).abs() < 0.02, "{rate}");
     }
 
     #[test]
@@ -323,7 +383,10 @@ mod tests {
     #[test]
     fn a_hint_of_a_slope_grows_less() {
         let hint = verdict(|i| 40_000 + 15 * i, |_| 0);
-        assert_eq!(hint, Verdict::Grow(RATE * 1.1, Reason::GrowLess));
+        let Verdict::Grow(rate, Reason::GrowLess) = hint else {
+            panic!("{hint:?}")
+        };
+        assert!(rate < RATE * 1.25, "{rate}");
     }
 
     #[test]
@@ -335,8 +398,8 @@ mod tests {
             length: Micros::new(20_000),
             mss_bytes: PKT,
         };
-        let mut startup = Startup::default();
-        let sparse: Vec<_> = (0..15).map(|i| (i * 1300, 40_000, 0)).collect();
+        let mut startup = Startup::new(Micros::ZERO);
+        let sparse: Vec<_> = (0..10).map(|i| (i * 2000, 40_000, 0)).collect();
         let mi = est.observe(&report(34, 100_000, &sparse, 20_000), context);
         assert_eq!(
             startup.on_mi(&mi, &est, RATE, PKT, &params),
@@ -358,7 +421,7 @@ mod tests {
             length: Micros::new(20_000),
             mss_bytes: PKT,
         };
-        let mut startup = Startup::default();
+        let mut startup = Startup::new(Micros::ZERO);
         let mut rate = RATE;
         // One full slot in ten, each judged alone: 0.2 MB/s in the mean however fast the burst.
         for round in 0..40_u64 {
@@ -369,6 +432,7 @@ mod tests {
                 rate = next;
             }
         }
-        assert!(rate <= RATE * 2.0, "{rate}");
+        // The first burst alone cannot be told from a flow that fills its slots.
+        assert!(rate <= RATE * 3.0, "{rate}");
     }
 }

@@ -270,11 +270,18 @@ fn a_new_flow_starts_with_the_first_rate_and_plans_after_the_first_rtt() {
     assert!(!start.contains_key("tx"), "no plan before the first RTT");
     assert_eq!(
         (plan["plan"], plan["tx"], plan["mi"]),
-        (1, 0, 16_000),
+        (1, 0, 10_667),
         "eight packets: {plan:?}"
     );
-    let rates = ["r1", "r2", "r3", "r4", "hold", "Rate"].map(|name| plan[name]);
-    assert_eq!(rates, [500_000; 6], "two initial windows per RTT");
+    assert_eq!(
+        (plan["r1"], plan["Rate"]),
+        (750_000, 750_000),
+        "three initial windows in the second RTT"
+    );
+    assert!(
+        plan["r1"] < plan["r2"] && plan["r2"] < plan["r3"] && plan["r4"] < plan["hold"],
+        "then a ramp: {plan:?}"
+    );
     // A report of the time before the plan decides nothing, but its deliveries open the window.
     assert_eq!(window.keys().collect::<Vec<_>>(), ["Cwnd"]);
 }

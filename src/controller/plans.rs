@@ -4,6 +4,7 @@
 //! went silent. In a drain it is less than what fits the empty path, so that the queue is let out; a competitor's is its
 //! own, since that is what competes.
 
+use super::start::FIRST_GAIN;
 use super::{Controller, Phase};
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
@@ -24,6 +25,9 @@ pub(super) const FIRST_REPORT: Micros = Micros::new(200);
 const WINDOW_GAIN: f64 = 2.0;
 const STARTUP_WINDOW_GAIN: f64 = 2.5;
 const COMPETE_WINDOW_GAIN: f64 = 1.1;
+/// Packets that the fast start may have in flight beyond the initial window, per packet delivered. Slow start has 1; a ramp
+/// that doubles per RTT needs 1, and some room for ACKs that come late.
+const STARTUP_WINDOW_GROWTH: f64 = 1.5;
 /// Added to the RTT for the window: the kernel's bursts, and ACKs that come in batches.
 const WINDOW_SLACK: Micros = Micros::new(1000);
 /// Window of a drain over the bandwidth-delay product.
@@ -65,16 +69,30 @@ impl Controller {
     }
 
     pub(super) fn startup_plan(&mut self) -> Command {
-        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         if matches!(self.phase, Phase::PlainStart(_)) {
             let length = self.interval();
             return self.run([self.rate; 4], length);
         }
+        let gain = match &self.phase {
+            Phase::Startup(startup) => startup.gain(&self.params),
+            _ => 1.0,
+        };
+        let slot = self.startup_slot();
+        // The first slot lasts an RTT, since slots change with ACKs, and those of the initial window are in.
+        let rtts = |slots: f64| {
+            libm::pow(gain, 1.0 + slots * (slot / self.est.srtt())) * (2.0 / FIRST_GAIN)
+        };
+        let ramp = [1.0, rtts(0.0), rtts(1.0), rtts(2.0)].map(|factor| self.rate * factor);
+        self.run_to(ramp, self.rate * rtts(3.0), slot)
+    }
+
+    /// Length of the fast start's slots at the present rate.
+    fn startup_slot(&self) -> Micros {
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         let pkts = STARTUP_SLOT_PKTS.max((startup::MIN_SAMPLES + 1.0) * self.est.pkts_per_ack());
-        let slot = (self.est.srtt() * (1.0 / STARTUP_SLOTS_PER_RTT))
+        (self.est.srtt() * (1.0 / STARTUP_SLOTS_PER_RTT))
             .max(self.rate.time_for(pkts * pkt_bytes))
-            .max(STARTUP_SLOT_MIN);
-        self.run([self.rate; 4], slot)
+            .max(STARTUP_SLOT_MIN)
     }
 
     pub(super) fn upstream_plan(&mut self) -> Command {
@@ -122,7 +140,11 @@ impl Controller {
 
     /// The present rate at once, under the old plan's number.
     pub(super) fn steered(&mut self) -> Command {
-        let (rate, length) = (self.rate, self.steady_interval().min(INTERVAL_MAX));
+        let length = match self.phase {
+            Phase::Startup(_) => self.startup_slot(),
+            _ => self.steady_interval(),
+        };
+        let (rate, length) = (self.rate, length.min(INTERVAL_MAX));
         self.plan = Plan {
             rates: [rate; 4],
             hold: rate,
@@ -154,11 +176,16 @@ impl Controller {
     }
 
     pub(super) fn run(&mut self, rates: [Rate; 4], length: Micros) -> Command {
+        self.run_to(rates, self.rate, length)
+    }
+
+    /// Four rates, and the one to hold then.
+    fn run_to(&mut self, rates: [Rate; 4], hold: Rate, length: Micros) -> Command {
         let bounded = |rate: Rate| rate.within(self.params.min_rate, self.params.max_rate);
         self.plan = Plan {
             number: Plan::next_number(self.plan.number),
             rates: rates.map(bounded),
-            hold: bounded(self.rate),
+            hold: bounded(hold),
             length: length.min(INTERVAL_MAX),
         };
         self.cwnd = self.window();
@@ -199,8 +226,8 @@ impl Controller {
         let init_pkts = self.init_cwnd.get() as f64 / self.mss_bytes;
         let pkts = match &self.phase {
             _ if !self.est.has_rtt() => init_pkts,
-            Phase::Startup(_) => (STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt))
-                .min(init_pkts + 2.0 * self.est.delivered_pkts()),
+            Phase::Startup(_) => (STARTUP_WINDOW_GAIN * pkts_in(self.plan.highest(), rtt))
+                .min(init_pkts + STARTUP_WINDOW_GROWTH * self.est.delivered_pkts()),
             Phase::Drain { .. } => DRAIN_WINDOW_GAIN * pkts_in(self.rate, self.est.rtt_min()),
             Phase::Compete(competitor) => {
                 COMPETE_WINDOW_GAIN * competitor.window_pkts() + pkts_in(self.rate, WINDOW_SLACK)

@@ -12,7 +12,10 @@ use crate::units::Rate;
 const STARTUP_LOSS_RTTS: f64 = 3.5;
 /// The queue rule, likewise.
 const STARTUP_QUEUE_RTTS: f64 = 4.0;
-/// The first RTT sample may raise the first rate to slow start's second round, but not by more than this.
+/// Initial windows that the rate of the second RTT makes: the mean of a doubling ramp from two. Source: simulated on 24
+/// paths; 2 takes 4 % longer for 1 MB, 4 runs into the window.
+pub(super) const FIRST_GAIN: f64 = 3.0;
+/// The first RTT sample may raise the first rate to that, but not by more than this.
 const FIRST_JUMP: f64 = 64.0;
 
 impl Controller {
@@ -20,9 +23,8 @@ impl Controller {
         if !self.est.has_rtt() {
             return self.wait(Reason::Wait);
         }
-        // Slow start would send two initial windows in the next RTT.
         let window_rate = Rate::from_bytes_in(self.init_cwnd.get() as f64, self.est.srtt());
-        let grown = (window_rate * self.params.startup_gain).min(self.rate * FIRST_JUMP);
+        let grown = (window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP);
         if self.params.chosen() == Algorithm::Pk3c {
             self.rate = self.bounded(self.rate.max(grown));
         }
@@ -47,7 +49,7 @@ impl Controller {
                     return self.wait(Reason::Wait);
                 }
                 self.rate = rate;
-                let command = self.startup_plan();
+                let command = self.steered();
                 self.decide(reason, Some(command))
             }
             Verdict::Leave(rate, reason) => {

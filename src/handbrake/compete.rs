@@ -9,6 +9,7 @@
 //!   falls                                   our queue                nothing: the action worked
 //!   flat twice, or four times the same      a longer path            it is the new smallest RTT
 //!   stands, several times in a row          flows that fill it       compete for a while
+//!   stands high, though a climber has given up most of its rate      the same
 //! ```
 //!
 //! In a drain we have less than a bandwidth-delay product in flight. If we are alone, the queue is then empty, so all
@@ -39,14 +40,20 @@ const FLAT_MIN: Micros = Micros::new(300);
 /// The queue is gone when less than this part of what is tolerated stands.
 const GONE: f64 = 0.5;
 /// So many actions that end at the same lowest RTT show a longer path; a flat RTT counts for two.
-const MET_ENOUGH: u32 = 4;
-const MET_FLAT: u32 = 2;
+const MET_ENOUGH: u8 = 4;
+const MET_FLAT: u8 = 2;
 /// After so many others the lowest RTT is forgotten: the path may have become longer meanwhile.
-const MISSED_MAX: u32 = 8;
+const MISSED_MAX: u8 = 8;
 /// The queue may be empty for so many RTTs in a competition: Cubic has filled an eighth of a bandwidth-delay product in 6.
 const ALONE_RTTS: f64 = 16.0;
 /// A climber's back-off worked if this part of the standing queue went.
 const FELL: f64 = 0.1;
+/// A climber that is left with this part of its rate after so many back-offs had no queue of its own, if more than so many
+/// times the tolerated part of an RTT stands. Source: simulated beside Cubic, whose sawtooth lowers the queue now and then, which
+/// looked like an effect; and with 30 to 100 flows of our own, whose queue stands for some back-offs when they start.
+const GIVEN_UP: f64 = 0.125;
+const GIVEN_UP_AFTER: u8 = 8;
+const STANDS_HIGH: f64 = 3.0;
 /// Actions in vain that are enough to compete again.
 const AGAIN: u32 = 2;
 /// The longest competition, in first ones.
@@ -55,6 +62,10 @@ const LONGEST: f64 = 6.0;
 /// Whether the queue is empty.
 fn is_gone(view: &View<'_>) -> bool {
     view.standing_queue() <= view.tolerated_queue() * GONE
+}
+
+fn is_off(params: &Params) -> bool {
+    params.compete_after == 0 || params.no_handbrake.contains(Handbrake::Compete)
 }
 
 /// What a queue action achieved.
@@ -68,7 +79,7 @@ pub enum Effect {
     Competitor {
         /// End of the competition.
         until: Micros,
-        /// The flow's rate before the first of the actions in vain.
+        /// The flow's highest rate since the queue was last empty.
         from: Rate,
     },
 }
@@ -82,9 +93,11 @@ pub struct CompeteRule {
     from: Rate,
     /// Lowest RTT since the suspicion began, and how often queue actions ended there.
     lowest: Option<Micros>,
-    met: u32,
+    met: u8,
     /// Actions since it was last met.
-    missed: u32,
+    missed: u8,
+    /// The climber's back-offs since the queue was last empty.
+    back_offs: u8,
     /// Since when the queue is empty during a competition.
     gone_since: Option<Micros>,
     /// When the climber's back-offs are judged again.
@@ -127,9 +140,11 @@ impl CompeteRule {
     fn clear(&mut self) {
         self.in_vain = 0;
         self.floor = None;
+        self.from = Rate::ZERO;
         self.lowest = None;
         self.met = 0;
         self.missed = 0;
+        self.back_offs = 0;
         self.gone_since = None;
     }
 
@@ -165,12 +180,20 @@ impl CompeteRule {
         };
         let now = view.est.now();
         let standing = view.standing_queue();
+        self.from = self.from.max(view.rate);
+        self.back_offs = self.back_offs.saturating_add(1);
+        if self.back_offs > GIVEN_UP_AFTER
+            && view.rate <= self.from * GIVEN_UP
+            && standing > view.est.rtt_min() * (view.params.hb_queue.get() * STANDS_HIGH)
+            && !is_off(view.params)
+        {
+            return self.competitor(view);
+        }
         let fell = self
             .floor
             .is_some_and(|floor| rtt.min + standing * FELL < floor);
         if self.floor.is_none() || fell {
             self.in_vain = 0;
-            self.from = view.rate;
             self.floor = Some(rtt.min);
         } else if now >= self.next {
             self.next = now + view.est.srtt() * HOLDOFF_RTTS;
@@ -184,11 +207,7 @@ impl CompeteRule {
 
     fn acted_in_vain(&mut self, rtt: &RttStats, view: &View<'_>) -> Effect {
         let now = view.est.now();
-        self.from = if self.in_vain == 0 {
-            view.rate
-        } else {
-            self.from.max(view.rate)
-        };
+        self.from = self.from.max(view.rate);
         self.in_vain = self.in_vain.saturating_add(1);
         let bottleneck = view.est.goodput_max().unwrap_or(view.rate);
         let level = (rtt.min * FLAT)
@@ -205,15 +224,18 @@ impl CompeteRule {
             self.adopted = Some(path);
             return Effect::LongerPath(path);
         }
-        let after = view.params.compete_after;
-        let off = after == 0 || view.params.no_handbrake.contains(Handbrake::Compete);
-        if off || self.in_vain < after {
+        if is_off(view.params) || self.in_vain < view.params.compete_after {
             return Effect::Fine;
         }
+        self.competitor(view)
+    }
+
+    /// Competes, each time for longer.
+    fn competitor(&mut self, view: &View<'_>) -> Effect {
         let first = view.params.compete_secs;
         self.period = (self.period * 2.0).clamp(first, first * LONGEST);
         Effect::Competitor {
-            until: now + self.period,
+            until: view.est.now() + self.period,
             from: self.from,
         }
     }
@@ -224,7 +246,7 @@ impl CompeteRule {
         match self.lowest {
             Some(lowest) if rtt > lowest + level && self.missed < MISSED_MAX => self.missed += 1,
             Some(lowest) if rtt <= lowest + level && rtt + level >= lowest => {
-                self.met += worth;
+                self.met = self.met.saturating_add(worth);
                 self.missed = 0;
                 self.lowest = Some(lowest.min(rtt));
             }
@@ -383,6 +405,27 @@ mod tests {
         }
         let fifth = drain(&mut rule, &params, 75_000, 0);
         assert!(matches!(fifth, Effect::Competitor { .. }), "{fifth:?}");
+    }
+
+    #[test]
+    fn a_climber_that_has_given_up_its_rate_to_a_queue_competes() {
+        let params = Params::default();
+        let after = |had: f64| {
+            let mut rule = CompeteRule {
+                from: RATE * had,
+                ..CompeteRule::default()
+            };
+            // Cubic's sawtooth: the queue goes down again and again, and stays above 3/4 of the path's 40 ms.
+            let effects = [95_000, 80_000]
+                .into_iter()
+                .cycle()
+                .take(9)
+                .map(|rtt| with_view(&params, rtt, 2000, 1, |view| rule.backed_off(view)));
+            effects.collect::<Vec<_>>()
+        };
+        assert!(matches!(after(9.0)[8], Effect::Competitor { from, .. } if from == RATE * 9.0));
+        assert_eq!(after(9.0)[..8], [Effect::Fine; 8], "not before");
+        assert_eq!(after(7.0), [Effect::Fine; 9], "it has not given up enough");
     }
 
     #[test]

@@ -22,40 +22,24 @@ const PAYLOAD: f64 = 1448.0 / 1500.0;
 /// 100 ms, so that their mean is finer than a bin.
 #[test]
 fn r1_the_start_is_fast() {
-    const SLOWER: &str =
-        "a slot is confirmed before the next is faster: a doubling takes 1.25 RTT, Cubic's one";
+    const SLOWER: &str = "the drain after the start takes 1.5 RTTs and more, Cubic keeps its queue";
     const FAR: &str =
-        "ten segments at 100 ms take a second to double up to 200 Mbit/s, Cubic's too";
+        "ten segments at 100 ms take more than a second to double up to a Gbit/s, Cubic's too";
     const GAPS: &[Gap] = &[
+        Gap {
+            case: "50 Mbit/s, 10 ms, s, against Cubic",
+            bound: 0.19,
+            why: SLOWER,
+        },
         Gap {
             case: "200 Mbit/s, 10 ms, s, against Cubic",
             bound: 0.21,
             why: SLOWER,
         },
         Gap {
-            case: "200 Mbit/s, 40 ms, s, against Cubic",
-            bound: 0.5,
-            why: SLOWER,
-        },
-        Gap {
-            case: "200 Mbit/s, 100 ms, s",
-            bound: 1.2,
-            why: FAR,
-        },
-        Gap {
-            case: "1000 Mbit/s, 40 ms, s, against Cubic",
-            bound: 0.62,
-            why: SLOWER,
-        },
-        Gap {
             case: "1000 Mbit/s, 100 ms, s",
-            bound: 1.5,
+            bound: 1.3,
             why: FAR,
-        },
-        Gap {
-            case: "1000 Mbit/s, 100 ms, s, against Cubic",
-            bound: 1.5,
-            why: SLOWER,
         },
     ];
     let mut judge = Judge::new(GAPS);
@@ -108,21 +92,22 @@ fn r2_the_start_does_not_flood() {
 /// R3: the start ends without loss, too, where the receiver's window keeps the flow from growing.
 #[test]
 fn r3_the_start_ends_at_a_receiver_s_limit() {
-    const WHY: &str = "a flow that something else limits keeps its rate and stays in the fast start, ready to go on";
+    const WHY: &str =
+        "four RTTs without growth end it, and growth itself goes on for as many beyond the plateau";
     const GAPS: &[Gap] = &[
         Gap {
             case: "window of 64000 bytes, 40 ms, RTTs",
-            bound: 150.0,
+            bound: 10.0,
             why: WHY,
         },
         Gap {
             case: "window of 250000 bytes, 40 ms, RTTs",
-            bound: 150.0,
+            bound: 10.0,
             why: WHY,
         },
         Gap {
             case: "window of 250000 bytes, 100 ms, RTTs",
-            bound: 60.0,
+            bound: 10.0,
             why: WHY,
         },
     ];
@@ -208,12 +193,7 @@ fn r5_many_flows_use_the_path() {
 /// R6: no flow gets less than Cubic's poorest.
 #[test]
 fn r6_the_poorest_flow_is_not_poorer_than_cubic_s() {
-    const WHY: &str = "the three use less together, for a queue of a third of Cubic's";
-    const GAPS: &[Gap] = &[Gap {
-        case: "3 flows on 5 Mbit/s, 96 ms, 0.1 % loss, Mbit/s",
-        bound: 1.17,
-        why: WHY,
-    }];
+    const GAPS: &[Gap] = &[];
     let mut judge = Judge::new(GAPS);
     let mut far = path(5.0, 96, 1.0);
     far.loss = Loss::Random(0.001);
@@ -291,12 +271,7 @@ fn r8_slow_paths_work() {
 /// R9: a path of 1 ms is used, with a queue of no more than another RTT.
 #[test]
 fn r9_near_paths_work() {
-    const WHY: &str = "bursts of 1 ms are as long as the RTT";
-    const GAPS: &[Gap] = &[Gap {
-        case: "1 Gbit/s, 1 ms, RTT p95, ms",
-        bound: 2.1,
-        why: WHY,
-    }];
+    const GAPS: &[Gap] = &[];
     let mut judge = Judge::new(GAPS);
     let path = path(1000.0, 1, 4.0);
     let figure = |figure: fn(&runs::Run) -> f64| mean(Cc::Pk3c, &path, &flows(1, 0), 3.0, figure);
@@ -378,11 +353,7 @@ fn r11_streams_get_their_rate() {
 /// R12: a flow that has settled still follows its path, and makes room.
 #[test]
 fn r12_settled_flows_stay_adaptive() {
-    const GAPS: &[Gap] = &[Gap {
-        case: "100 to 20 Mbit/s, RTT from 3 s later on, ms",
-        bound: 70.0,
-        why: "the step fills the queue, and it fills once more before it stays short, from 4 s on",
-    }];
+    const GAPS: &[Gap] = &[];
     let mut judge = Judge::new(GAPS);
     let newcomer = mean(
         Cc::Pk3c,
