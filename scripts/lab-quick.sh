@@ -2,7 +2,7 @@
 # A handful of the lab's scenarios in their short forms, with the kernel's TCP on this machine (root): does the whole
 # lab work here, from the self-check to the report? Figures of so short runs compare nothing.
 #
-# Usage: scripts/lab-quick.sh [PROGRAM] [FOLDER]; takes about three minutes.
+# Usage: scripts/lab-quick.sh [PROGRAM] [FOLDER]; takes about two minutes.
 set -eu
 program=${1:-target/release/pk3c-ccp}
 folder=${2:-}
@@ -14,8 +14,9 @@ if [ -z "$folder" ]; then
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
 fi
-# Loss, few flows on a thin path, three staggered flows over a varying one, downloads, a queue too short, datagrams beside.
-"$program" lab run C10-1 P12 E2 B6-1 shallow-1 G5 \
+# Few flows on a thin lossy path, three staggered flows over a varying one, downloads at a short queue, datagrams beside. Rates
+# that a busy machine of two cores emulates in time: faster paths are void there, as they must be.
+"$program" lab run P12 E2 B6-1 G5 \
     --cc cubic,bbr,pk3c --reps 1 --quick --no-cache --out "$folder"
 # Void and failed runs have made it fail already. What is left: a result for each, with a self-check, that carried data.
 fail() {
@@ -23,7 +24,7 @@ fail() {
     exit 1
 }
 set -- "$folder"/*-[0-9].json
-[ $# = 18 ] || fail "$# results instead of 18"
+[ $# = 12 ] || fail "$# results instead of 12"
 for file; do
     grep -q '"self_check":{[^}]*}.*"passed":true' "$file" || fail "$file has no self-check that passed"
     grep -q '"total":{"seconds":[^,]*,"goodput_mbps":0\.0,' "$file" && fail "$file: nothing arrived"
