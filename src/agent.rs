@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// A flow older than this was running before: it resumes instead of starting fast.
-const RUNNING_AGE: Duration = Duration::from_secs(1);
+pub(crate) const RUNNING_AGE: Duration = Duration::from_secs(1);
 /// What is known of a flow is kept for so long while the datapath drives it alone.
 const KEEP: Duration = Duration::from_secs(30);
 /// Flows of which something is kept, at most.
@@ -245,6 +245,24 @@ impl Shared {
     }
 }
 
+/// A flow's ends: as the datapath knows them, or as CREATE has them, which is IPv4 only.
+pub(crate) fn local_and_remote(
+    info: &DatapathInfo,
+    fact: Option<FlowFact>,
+) -> (SocketAddr, SocketAddr) {
+    let v4 = |ip: u32, port: u32| {
+        let port = u16::try_from(port).unwrap_or(0);
+        SocketAddr::from((Ipv4Addr::from(ip.to_le_bytes()), port))
+    };
+    fact.map_or_else(
+        || {
+            let local = v4(info.src_ip, info.src_port);
+            (local, v4(info.dst_ip, info.dst_port))
+        },
+        |fact| (fact.local, fact.remote),
+    )
+}
+
 /// Rate and RTT to go on with, if the flow was running: what it sends per RTT now, or paces, whichever is less.
 fn resume(fact: Option<FlowFact>, cwnd: u32) -> Option<(Rate, Micros)> {
     let fact = fact.filter(|fact| fact.age > RUNNING_AGE)?;
@@ -307,14 +325,7 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
         let resume = resume(fact, info.init_cwnd);
         let ends = (info.src_ip, info.src_port, info.dst_ip, info.dst_port);
         let kept = shared.take_kept(sock_id, ends);
-        let v4 = |ip: u32, port: u32| {
-            SocketAddr::from((
-                Ipv4Addr::from(ip.to_le_bytes()),
-                u16::try_from(port).unwrap_or(0),
-            ))
-        };
-        let local = fact.map_or_else(|| v4(info.src_ip, info.src_port), |fact| fact.local);
-        let remote = fact.map_or_else(|| v4(info.dst_ip, info.dst_port), |fact| fact.remote);
+        let (local, remote) = local_and_remote(&info, fact);
         let readopted = kept.is_some();
         shared.stats.counters.flow_started(readopted);
         let (state, first) = match kept {

@@ -16,19 +16,16 @@
 //! Limits: the window is never below the datapath's four segments, also after a timeout; during recovery the window is
 //! the reduced one at once (Linux approaches it, RFC 6937); a reduction that turns out to be wrong is not undone.
 
-use crate::agent::{FlowFact, FlowFacts};
+use crate::agent::{FlowFact, FlowFacts, RUNNING_AGE, local_and_remote};
 use portus::ipc::Ipc;
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report};
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Name under which the program is installed.
 pub const NAME: &str = "exp";
-/// A flow older than this was running before: its window is taken as found, and slow start is over.
-const RUNNING_AGE: Duration = Duration::from_secs(1);
 
 /// The program as the portus compiler takes it.
 #[must_use]
@@ -90,14 +87,7 @@ impl<I: Ipc> CongAlg<I> for Exp {
     fn new_flow(&self, mut datapath: Datapath<I>, info: DatapathInfo) -> ExpFlow<I> {
         let sock_id = info.sock_id;
         let fact = self.fact(sock_id);
-        let v4 = |ip: u32, port: u32| {
-            SocketAddr::from((
-                Ipv4Addr::from(ip.to_le_bytes()),
-                u16::try_from(port).unwrap_or(0),
-            ))
-        };
-        let local = fact.map_or_else(|| v4(info.src_ip, info.src_port), |fact| fact.local);
-        let remote = fact.map_or_else(|| v4(info.dst_ip, info.dst_port), |fact| fact.remote);
+        let (local, remote) = local_and_remote(&info, fact);
         let running = fact.is_some_and(|fact| fact.age > RUNNING_AGE);
         tracing::info!(
             target: "flow",

@@ -33,14 +33,17 @@ fn kernel_ops_top_shows_the_flows_on_a_terminal() {
 
     let screen = File::new("screen");
     let command = format!("stty rows 24 cols 80; exec {PROGRAM} top --interval 0.3");
-    let mut top = Guarded(
-        Command::new("script")
-            .args(["-qfec", &command, screen.name()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let attach = || {
+        Guarded(
+            Command::new("script")
+                .args(["-qfec", &command, screen.name()])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
+    };
+    let mut top = attach();
     let mut keys = top.0.stdin.take().unwrap();
     let text = || {
         fs::read(&screen.0)
@@ -73,14 +76,7 @@ fn kernel_ops_top_shows_the_flows_on_a_terminal() {
     drop(keys);
 
     // A terminal that vanishes takes its view along.
-    let mut lost = Guarded(
-        Command::new("script")
-            .args(["-qfec", &command, screen.name()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let mut lost = attach();
     shows("handbrakes:");
     let views = || {
         let line =

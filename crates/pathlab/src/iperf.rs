@@ -74,13 +74,7 @@ impl Summary {
     /// Jain's fairness index of the flows' goodputs: 1 if all are equal, 1/n if one has all.
     /// (Jain, Chiu, Hawe 1984.) Without any goodput there is nothing unequal: 1.
     pub fn jain(&self) -> f64 {
-        let sum: f64 = self.flow_goodputs_mbps.iter().sum();
-        let squares: f64 = self.flow_goodputs_mbps.iter().map(|x| x * x).sum();
-        if squares == 0.0 {
-            1.0
-        } else {
-            sum * sum / (self.flow_goodputs_mbps.len() as f64 * squares)
-        }
+        pathsim::jain(self.flow_goodputs_mbps.iter().copied())
     }
 }
 

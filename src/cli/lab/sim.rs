@@ -10,9 +10,10 @@ use anyhow::{Result, bail};
 use pathlab::Interrupt;
 use pathlab::lab::inputs::capacity_mbps;
 use pathlab::lab::result::{
-    Completion, Conditions, Cpu, FORMAT, FlowResult, FlowSeries, Inputs, LinkResult, Quantiles,
-    RunResult, Total,
+    Completion, Conditions, Cpu, FORMAT, FlowResult, FlowSeries, Inputs, LinkResult, RunResult,
+    Total,
 };
+use pathlab::lab::statistics::{quantiles_of, ratio};
 use pathsim::{Distribution, MSS, Results, SECOND, Source};
 use pk3c_ccp::params::Params;
 use pk3c_ccp::simulate::Simulator;
@@ -198,14 +199,14 @@ impl Sums {
         let halves: Vec<_> = halves.collect();
         total.seconds = (run_ns < plan.scenario.duration_ns).then_some(run_s);
         total.goodput_mbps = mbps(bytes as f64, run_s);
-        total.use_run = share(total.goodput_mbps, capacity);
+        total.use_run = ratio(total.goodput_mbps, capacity);
         total.use_second_half =
             (capacity_half > 0.0).then(|| mbps(bytes_half, run_s / 2.0) / capacity_half);
         total.jain = pathsim::jain(tested().map(|flow| flow.goodput_mbps));
         total.jain_second_half = (!halves.is_empty()).then(|| pathsim::jain(halves));
         total.retransmission_ratio = total.retransmissions as f64 / (bytes / MSS).max(1) as f64;
-        total.rtt_ms = quantiles(&srtts);
-        total.owd_ms = quantiles(&one_way);
+        total.rtt_ms = quantiles_of(&srtts);
+        total.owd_ms = quantiles_of(&one_way);
         total.loss = (packets > 0).then(|| lost as f64 / packets as f64);
         RunResult {
             format: FORMAT,
@@ -299,8 +300,8 @@ impl FlowSums {
             under_test,
             goodput_mbps: mbps(self.result.received_bytes as f64, self.active_s),
             goodput_second_half_mbps: (half_s > 0.0).then(|| mbps(half_bytes, half_s)),
-            rtt_ms: quantiles(&self.srtts),
-            owd_ms: quantiles(&self.one_way),
+            rtt_ms: quantiles_of(&self.srtts),
+            owd_ms: quantiles_of(&self.one_way),
             loss: (self.packets > 0).then(|| self.lost as f64 / self.packets as f64),
             ..self.result
         }
@@ -308,24 +309,5 @@ impl FlowSums {
 }
 
 fn mbps(bytes: f64, seconds: f64) -> f64 {
-    share(bytes * 8e-6, seconds)
-}
-
-/// 0 of nothing.
-fn share(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
-}
-
-/// Quantiles of a distribution, to 0.4 %.
-fn quantiles(of: &Distribution) -> Option<Quantiles> {
-    let (min, max) = of.range_ms()?;
-    let at = |part| of.quantile_ms(part).map(|ms| ms.clamp(min, max));
-    Some(Quantiles {
-        p50: at(0.5)?,
-        p95: at(0.95)?,
-        p99: at(0.99)?,
-        min,
-        mean: of.mean_ms()?,
-        max,
-    })
+    ratio(bytes * 8e-6, seconds)
 }

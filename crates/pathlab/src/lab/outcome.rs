@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use pathsim::{Distribution, jain};
+use pathsim::Distribution;
 
 use super::inputs::capacity_mbps;
 use super::line::Closed;
 use super::result::{
     AgentResult, Conditions, Cpu, FORMAT, FlowResult, FlowSeries, Inputs, Lateness, LinkResult,
-    Quantiles, RunResult, Total,
+    RunResult, Total,
 };
 use super::run::Run;
+use super::statistics::{jain, quantiles, quantiles_of, ratio};
 use crate::emulator::EmulatorReport;
 use crate::flows::{self, FlowKey};
 use crate::path::PathReport;
@@ -217,11 +218,6 @@ fn mbps(bytes: u64, time: Duration) -> f64 {
     ratio(bytes as f64 * 8.0 / 1e6, time.as_secs_f64())
 }
 
-/// 0 of nothing.
-fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
-}
-
 fn rtts_ms(samples: &[Sample]) -> impl Iterator<Item = f64> {
     samples.iter().map(|sample| sample.srtt.as_secs_f64() * 1e3)
 }
@@ -233,39 +229,6 @@ fn greatest_window(report: &FlowReport) -> Option<u64> {
         .iter()
         .map(|sample| sample.window_bytes.into())
         .max()
-}
-
-/// Quantiles of values, nearest rank; `None` of none.
-fn quantiles(values: impl Iterator<Item = f64>) -> Option<Quantiles> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let (min, max) = (*values.first()?, *values.last()?);
-    let at = |part: f64| {
-        let rank = (values.len() as f64 * part).ceil() as usize;
-        values[rank.clamp(1, values.len()) - 1]
-    };
-    Some(Quantiles {
-        p50: at(0.5),
-        p95: at(0.95),
-        p99: at(0.99),
-        min,
-        mean: values.iter().sum::<f64>() / values.len() as f64,
-        max,
-    })
-}
-
-/// Quantiles of a distribution, to 0.4 %.
-fn quantiles_of(of: &Distribution) -> Option<Quantiles> {
-    let (min, max) = of.range_ms()?;
-    let at = |part| of.quantile_ms(part).map(|ms| ms.clamp(min, max));
-    Some(Quantiles {
-        p50: at(0.5)?,
-        p95: at(0.95)?,
-        p99: at(0.99)?,
-        min,
-        mean: of.mean_ms()?,
-        max,
-    })
 }
 
 fn series(report: &FlowReport, link: &LinkSum, run: Duration) -> FlowSeries {

@@ -13,6 +13,10 @@ pub use over_time::{Settled, settling, worst_second};
 pub use pathsim::jain;
 pub use student::{Comparison, Sample, compare};
 
+use pathsim::Distribution;
+
+use super::result::Quantiles;
+
 /// Arithmetic mean; `None` of nothing.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -58,6 +62,39 @@ pub fn quantile_of_sorted(values: &[f64], part: f64) -> Option<f64> {
     // 0.95 × 20 is a little more than 19 in binary, and must not become rank 20.
     let rank = (part.clamp(0.0, 1.0) * values.len() as f64 - 1e-9).ceil() as usize;
     values.get(rank.saturating_sub(1)).copied()
+}
+
+/// Quantiles of values, nearest rank; `None` of none.
+pub fn quantiles(values: impl Iterator<Item = f64>) -> Option<Quantiles> {
+    let values = sorted(&values.collect::<Vec<_>>());
+    let at = |part| quantile_of_sorted(&values, part);
+    Some(Quantiles {
+        p50: at(0.5)?,
+        p95: at(0.95)?,
+        p99: at(0.99)?,
+        min: *values.first()?,
+        mean: mean(&values)?,
+        max: *values.last()?,
+    })
+}
+
+/// Quantiles of a distribution, to 0.4 %; `None` without samples.
+pub fn quantiles_of(of: &Distribution) -> Option<Quantiles> {
+    let (min, max) = of.range_ms()?;
+    let at = |part| of.quantile_ms(part).map(|ms| ms.clamp(min, max));
+    Some(Quantiles {
+        p50: at(0.5)?,
+        p95: at(0.95)?,
+        p99: at(0.99)?,
+        min,
+        mean: of.mean_ms()?,
+        max,
+    })
+}
+
+/// A part over the whole; 0 of nothing.
+pub fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 #[cfg(test)]
