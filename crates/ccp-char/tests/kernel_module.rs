@@ -351,8 +351,9 @@ impl Flow for SumsFlow {
     }
 }
 
-/// Sends `len` bytes over each of `flows` connections at once, over loopback under the module's congestion control.
-fn send(address: &str, flows: usize, len: usize) {
+/// Sends `len` bytes over each of `flows` connections at once, over loopback under the module's congestion control;
+/// `connected` runs once all have it and none has sent.
+fn send(address: &str, flows: usize, len: usize, connected: impl FnOnce()) {
     let listener = TcpListener::bind((address, 0)).unwrap();
     let to = listener.local_addr().unwrap();
     let small = |run: Box<dyn FnOnce() + Send>| {
@@ -372,15 +373,20 @@ fn send(address: &str, flows: usize, len: usize) {
             .into_iter()
             .for_each(|receiver| receiver.join().unwrap());
     });
-    let sender = |_| {
+    let connect = |_| {
         let stream = TcpStream::connect(to).unwrap();
         let name = "ccp".into();
         setsockopt(&stream, sockopt::TcpCongestion, &name).unwrap();
+        stream
+    };
+    let streams: Vec<_> = (0..flows).map(connect).collect();
+    connected();
+    let sender = |stream: TcpStream| {
         small(Box::new(move || {
             (&stream).write_all(&vec![0; len]).unwrap();
         }))
     };
-    let senders: Vec<_> = (0..flows).map(sender).collect();
+    let senders: Vec<_> = streams.into_iter().map(sender).collect();
     senders
         .into_iter()
         .for_each(|sender| sender.join().unwrap());
@@ -388,7 +394,7 @@ fn send(address: &str, flows: usize, len: usize) {
 }
 
 /// Runs `traffic` under [`Sums`] at this rate per flow; the ends of all `flows`.
-fn under_sums(rate: u32, flows: usize, traffic: impl FnOnce()) -> Vec<Seen> {
+fn under_sums(rate: u32, flows: usize, traffic: impl FnOnce(&Observer)) -> Vec<Seen> {
     let sock = CharIpc::open(Path::new(DEVICE)).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sums = Sums {
@@ -405,7 +411,7 @@ fn under_sums(rate: u32, flows: usize, traffic: impl FnOnce()) -> Vec<Seen> {
         .run()
         .unwrap();
     std::thread::sleep(Duration::from_millis(200));
-    traffic();
+    traffic(&observer);
     let deadline = Instant::now() + Duration::from_secs(20);
     let told = || seen.lock().unwrap().len();
     while (told() < flows || !observer.is_empty()) && Instant::now() < deadline {
@@ -434,9 +440,9 @@ fn kernel_a_portus_algorithm_gets_exact_sums() {
     const LEN: usize = 1_500_000;
     for address in ["127.0.0.1", "::1"] {
         let mut took = Duration::ZERO;
-        let flow = &under_sums(1_000_000, 1, || {
+        let flow = &under_sums(1_000_000, 1, |_| {
             let begun = Instant::now();
-            send(address, 1, LEN);
+            send(address, 1, LEN, || ());
             took = begun.elapsed();
         })[0];
         let Seen { last, info, .. } = flow;
@@ -479,7 +485,17 @@ fn kernel_five_hundred_flows_are_driven_at_once() {
         counter("counters/reports_dropped"),
         counter("counters/flows_refused"),
     );
-    let seen = under_sums(100_000, FLOWS, || send("127.0.0.1", FLOWS, LEN));
+    // A flow that sends before the agent has met it is the kernel's, and soon at its end.
+    let all_met = |observer: &Observer| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while observer.len() < FLOWS && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(observer.len(), FLOWS, "flows that the agent knows");
+    };
+    let seen = under_sums(100_000, FLOWS, |observer| {
+        send("127.0.0.1", FLOWS, LEN, || all_met(observer));
+    });
     assert!(
         seen.iter()
             .all(|flow| flow.info.bytes_acked == LEN as u64 + 1)
