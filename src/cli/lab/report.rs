@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use pathlab::lab::format::{bequant, iperf, ministat, pantheon};
+use pathlab::lab::format::{bequant, iperf, markdown, ministat, pantheon};
 use pathlab::lab::report::{self, Groups, html, json, table};
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -50,6 +50,8 @@ enum Format {
     Iperf,
     /// Triples of ours, other, change, as the Bequant study
     Bequant,
+    /// Tables of Markdown, one for each document, with its numbers and claims
+    Markdown,
 }
 
 /// Reference and scheme.
@@ -126,6 +128,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
             Format::Pantheon => pantheon::render(&groups) + &table::notes(&results, &groups),
             Format::Ministat => ministat::render(&groups) + &table::notes(&results, &groups),
             Format::Iperf => iperf::render(&groups) + &table::notes(&results, &groups),
+            Format::Markdown => markdown::render(&groups),
             Format::Bequant => bequant::render(&groups) + &table::notes(&results, &groups),
         }
     };

@@ -173,6 +173,46 @@ fn rows<'a>(scenario: &'a [Group<'_>]) -> Vec<(&'a str, &'static str, Values, Va
         .collect()
 }
 
+/// The report's row of a scenario of ours.
+fn published(scenario: &str, competitor: &str, kind: &str) -> Option<&'static Download> {
+    let access = access(scenario)?;
+    let same = |row: &&Download| {
+        row.scenario == access && row.competitor == plain(competitor) && row.connections == kind
+    };
+    downloads().iter().find(same)
+}
+
+/// Scenarios as a table of Markdown: speeds and greatest RTTs as triples, with the report's.
+pub fn markdown(scenarios: &[&[Group<'_>]]) -> String {
+    let mut text = String::from(
+        "| scenario | beside | speed, Mbit/s | published | max RTT, ms | published | throughput over goodput, % | published |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for scenario in scenarios {
+        let Some(run) = scenario.iter().find_map(Group::any) else {
+            continue;
+        };
+        for (competitor, kind, ours, other) in rows(scenario) {
+            let published = published(&run.inputs.scenario, competitor, kind);
+            let pairs = published.map_or([(None, None); 6], Download::pairs);
+            let _ = write!(
+                text,
+                "| **{}** {} | {kind} {competitor}",
+                run.inputs.scenario, run.inputs.path
+            );
+            for index in [0, 3, 2] {
+                let theirs = published.map_or(String::new(), |_| {
+                    let (bequant, competitor) = pairs[index];
+                    triple(bequant, competitor)
+                });
+                let _ = write!(text, " | {} | {theirs}", triple(ours[index], other[index]));
+            }
+            text += " |\n";
+        }
+    }
+    text
+}
+
 /// All scenarios with downloads.
 pub fn render(groups: &Groups<'_>) -> String {
     let mut text = String::from(
@@ -215,12 +255,7 @@ pub fn render(groups: &Groups<'_>) -> String {
                 format!("{competitor}, {kind}"),
                 triples(&ours, &other)
             );
-            let same = |row: &&Download| {
-                Some(row.scenario.as_str()) == access
-                    && row.competitor == plain(competitor)
-                    && row.connections == kind
-            };
-            if let Some(published) = downloads().iter().find(same) {
+            if let Some(published) = published(&run.inputs.scenario, competitor, kind) {
                 let pairs = published.pairs();
                 let (theirs, others) = (pairs.map(|pair| pair.0), pairs.map(|pair| pair.1));
                 let _ = writeln!(text, "{:<18}{}", "  published", triples(&theirs, &others));
@@ -242,8 +277,7 @@ fn triples(ours: &Values, other: &Values) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::report::read::{Loaded, Results};
-    use crate::lab::report::sample::{flow, measured, quantiles, run};
+    use crate::lab::report::sample::{flow, measured, quantiles, results, run};
     use crate::lab::result::Completion;
 
     #[test]
@@ -311,15 +345,7 @@ mod tests {
     }
 
     fn rendered(runs: Vec<RunResult>) -> String {
-        let runs = runs.into_iter().map(|run| Loaded {
-            path: "x.json".into(),
-            run,
-        });
-        let results = Results {
-            runs: runs.collect(),
-            unreadable: Vec::new(),
-        };
-        render(&Groups::of(&results))
+        render(&Groups::of(&results(runs)))
     }
 
     #[test]

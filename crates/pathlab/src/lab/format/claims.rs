@@ -122,16 +122,42 @@ fn find<'g, 'a>(groups: &'g Groups<'a>, scenario: &str, scheme: &str) -> Option<
     groups.0.iter().find(same)
 }
 
-/// The claims of a document with what we measured.
-pub fn render(document: &str, groups: &Groups<'_>) -> String {
-    let mut text = format!("claims of the document ({document}) and what supports them\n");
-    for claim in claims().iter().filter(|claim| claim.document == document) {
-        let own = match claim.supported {
+impl Support {
+    /// In words; capital letters where the numbers do not support the claim wholly.
+    fn words(self) -> &'static str {
+        match self {
             Support::Yes => "yes",
             Support::Partly => "PARTLY",
             Support::No => "NO",
             Support::Unpublished => "NO NUMBERS PUBLISHED",
-        };
+        }
+    }
+}
+
+/// The claims of a document with what we measured, as a table of Markdown.
+pub fn markdown(document: &str, groups: &Groups<'_>) -> String {
+    let mut text = String::from(
+        "| | the document claims | its own numbers support it | here |\n|---|---|---|---|\n",
+    );
+    for claim in claims().iter().filter(|claim| claim.document == document) {
+        let _ = writeln!(
+            text,
+            "| {} | {} | **{}**: {} | {} |",
+            claim.id,
+            claim.says,
+            claim.supported.words(),
+            claim.numbers,
+            measured(claim, groups).replace('_', "\\_")
+        );
+    }
+    text
+}
+
+/// The claims of a document with what we measured.
+pub fn render(document: &str, groups: &Groups<'_>) -> String {
+    let mut text = format!("claims of the document ({document}) and what supports them\n");
+    for claim in claims().iter().filter(|claim| claim.document == document) {
+        let own = claim.supported.words();
         let _ = write!(
             text,
             "{}",

@@ -172,18 +172,30 @@ fn sample(group: &Group<'_>, gigabit: bool) -> Option<Sample> {
     Sample::new(format!("{}.{}", group.scenario, group.scheme), &values)
 }
 
+/// The document's mean of a data set, Gbit/s.
+fn published(tool: &str, stack: &str, cca: &str) -> Option<f64> {
+    let same = |set: &&Loopback| {
+        (set.tool.as_str(), set.stack.as_str(), set.cca.as_str()) == (tool, stack, cca)
+    };
+    let set = loopback().iter().find(same);
+    set.and_then(|set| mean(&set.samples))
+}
+
+/// The document's name of a scheme; Linux calls `newreno` reno.
+fn published_name(scheme: &str) -> &str {
+    match scheme.rsplit(':').next().unwrap_or(scheme) {
+        "reno" => "newreno",
+        name => name,
+    }
+}
+
+/// The document's mean of a scheme on its default stack, by iperf3, Gbit/s.
+pub fn published_mean(scheme: &str) -> Option<f64> {
+    published("iperf3", "freebsd", published_name(scheme))
+}
+
 /// The document's means beside ours, Gbit/s.
 fn beside(scenario: &[Group<'_>]) -> String {
-    let published = loopback();
-    let of = |tool: &str, stack: &str, cca: &str| -> Option<f64> {
-        let same = |set: &&Loopback| {
-            (set.tool.as_str(), set.stack.as_str(), set.cca.as_str()) == (tool, stack, cca)
-        };
-        published
-            .iter()
-            .find(same)
-            .and_then(|set| mean(&set.samples))
-    };
     let mut text = String::from(
         "published means (FreeBSD 15 on an EPYC 7502P), Gbit/s; difference: ours to its default stack, to iperf3 there\n\
          if ours was made with iperf3, else to iperf\n\
@@ -196,23 +208,21 @@ fn beside(scenario: &[Group<'_>]) -> String {
         "iperf"
     };
     for group in scenario {
-        // Linux calls it reno.
-        let name = group.scheme.rsplit(':').next().unwrap_or(group.scheme);
-        let cca = if name == "reno" { "newreno" } else { name };
+        let cca = published_name(group.scheme);
         let ours = sample(group, true).map(|sample| sample.mean());
-        let published = of(tool, "freebsd", cca);
+        let theirs = published(tool, "freebsd", cca);
         let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         let change = ours
-            .zip(published)
-            .map(|(ours, published)| (ours / published - 1.0) * 100.0);
+            .zip(theirs)
+            .map(|(ours, theirs)| (ours / theirs - 1.0) * 100.0);
         let _ = writeln!(
             text,
             "{:<12} {:>15} {:>12} {:>12} {:>14} {:>10} {:>11}",
             group.scheme,
-            cell(of("iperf3", "freebsd", cca)),
-            cell(of("iperf3", "rack", cca)),
-            cell(of("iperf3", "bbr", cca)),
-            cell(of("iperf", "freebsd", cca)),
+            cell(published("iperf3", "freebsd", cca)),
+            cell(published("iperf3", "rack", cca)),
+            cell(published("iperf3", "bbr", cca)),
+            cell(published("iperf", "freebsd", cca)),
             cell(ours),
             change.map_or("-".to_owned(), |change| format!("{change:+.1} %"))
         );

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 mod means;
 
+pub(super) use means::published_total;
+
 use super::claims;
 use super::published::{PantheonRun, Tunnel};
 use crate::lab::report::measure::{seconds, under_test};

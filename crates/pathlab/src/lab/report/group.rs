@@ -124,22 +124,7 @@ pub fn facts(run: &RunResult) -> String {
 mod tests {
     use super::*;
     use crate::lab::report::measure::measure;
-    use crate::lab::report::sample::measured;
-    use std::path::PathBuf;
-
-    pub(crate) fn results(runs: Vec<RunResult>) -> Results {
-        let path = PathBuf::new();
-        Results {
-            runs: runs
-                .into_iter()
-                .map(|run| Loaded {
-                    path: path.clone(),
-                    run,
-                })
-                .collect(),
-            unreadable: Vec::new(),
-        }
-    }
+    use crate::lab::report::sample::{measured, results};
 
     #[test]
     fn void_runs_are_listed_and_never_counted() {

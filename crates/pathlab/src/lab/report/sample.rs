@@ -1,7 +1,20 @@
 //! Results for tests.
 
+use crate::lab::report::read::{Loaded, Results};
 use crate::lab::result::*;
 use crate::lab::run::Settings;
+
+/// As if they had been read.
+pub(crate) fn results(runs: Vec<RunResult>) -> Results {
+    let loaded = runs.into_iter().map(|run| Loaded {
+        path: "x.json".into(),
+        run,
+    });
+    Results {
+        runs: loaded.collect(),
+        unreadable: Vec::new(),
+    }
+}
 
 /// A run without flows.
 pub(crate) fn run(scenario: &str, scheme: &str, seed: u64) -> RunResult {

@@ -273,20 +273,8 @@ pub fn wrapped(words: &str, indent: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::report::read::Loaded;
-    use crate::lab::report::sample::{measured, quantiles};
-    use crate::lab::result::{Completion, RunResult};
-
-    fn results(runs: Vec<RunResult>) -> Results {
-        let loaded = runs.into_iter().map(|run| Loaded {
-            path: "x.json".into(),
-            run,
-        });
-        Results {
-            runs: loaded.collect(),
-            unreadable: Vec::new(),
-        }
-    }
+    use crate::lab::report::sample::{measured, quantiles, results};
+    use crate::lab::result::Completion;
 
     #[test]
     fn a_line_for_each_scheme_with_the_best_marked() {

@@ -66,6 +66,11 @@ fn published_name(scheme: &str) -> Option<&'static str> {
     })
 }
 
+/// The report's means of all flows of a scheme of ours; `None` where it has no such scheme.
+pub(in crate::lab::format) fn published_total(scheme: &str) -> Option<Tunnel> {
+    published_means(published_name(scheme)?).total
+}
+
 /// Flows in the table of means.
 const FLOWS: usize = 3;
 
