@@ -75,14 +75,11 @@ pub fn check(schemes: &[Scheme]) -> Result<LoadedModules, Missing> {
     for scheme in schemes {
         match scheme {
             Scheme::Kernel(name) if !agent::is_available(name) => {
-                let module = format!("tcp_{name}");
+                let module = module(name);
                 if modprobe(&[&module]) && agent::is_available(name) {
                     loaded.0.push(module);
                 } else {
-                    missing.push(format!(
-                        "congestion control {name}: the kernel does not have it and `modprobe \
-                         {module}` does not bring it"
-                    ));
+                    missing.push(lacks(name));
                 }
             }
             Scheme::Agent { command, .. } if !command.first().is_some_and(|it| on_path(it)) => {
@@ -97,6 +94,23 @@ pub fn check(schemes: &[Scheme]) -> Result<LoadedModules, Missing> {
     } else {
         Err(Missing(missing))
     }
+}
+
+/// Why this kernel cannot run a congestion control; `None` if it can, at most with a module that is there.
+pub fn lacks_congestion_control(name: &str) -> Option<String> {
+    let there = agent::is_available(name) || modprobe(&["--dry-run", "--quiet", &module(name)]);
+    (!there).then(|| lacks(name))
+}
+
+fn module(congestion_control: &str) -> String {
+    format!("tcp_{congestion_control}")
+}
+
+fn lacks(name: &str) -> String {
+    let module = module(name);
+    format!(
+        "congestion control {name}: the kernel does not have it and `modprobe {module}` does not bring it"
+    )
 }
 
 fn missing(tools: &[(&str, &str)]) -> Vec<String> {
@@ -142,6 +156,13 @@ fn modprobe(arguments: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_kernel_has_not_is_named_before_it_is_needed() {
+        assert_eq!(lacks_congestion_control("reno"), None);
+        let lacks = lacks_congestion_control("nosuch").unwrap();
+        assert!(lacks.contains("modprobe tcp_nosuch"), "{lacks}");
+    }
 
     #[test]
     fn everything_missing_is_listed_with_its_remedy() {

@@ -8,6 +8,7 @@ use pathlab::lab::inputs::{About, Carrier};
 use pathlab::lab::result::Inputs;
 use pathlab::lab::run::Run;
 use pathlab::lab::suite::{Task, order};
+use pathlab::requirements::lacks_congestion_control;
 use std::collections::BTreeSet;
 
 /// A scenario, and the schemes that it is run under.
@@ -51,26 +52,23 @@ pub(super) fn read(
     let mut left_out = BTreeSet::new();
     let mut lineups = Vec::new();
     for (plan, is_named) in selected {
-        let mut schemes: Vec<Scheme> = if wanted.is_empty() {
+        let all: Vec<Scheme> = if wanted.is_empty() {
             plan.compared.clone()
         } else {
             wanted.iter().map(|wanted| known(&plan, wanted)).collect()
         };
-        if backend == Backend::Sim {
-            // A scheme that was asked for by name shall not be missed.
-            let (lacking, others): (Vec<_>, Vec<_>) = schemes
-                .into_iter()
-                .partition(|scheme| plan.check_simulated(scheme).is_err());
-            for scheme in lacking {
-                let Err(lacks) = plan.check_simulated(&scheme) else {
-                    continue;
-                };
-                if is_named && !wanted.is_empty() {
+        let mut schemes = Vec::new();
+        for scheme in all {
+            match lacks(&plan, &scheme, backend, !wanted.is_empty()) {
+                None => schemes.push(scheme),
+                // What was asked for by name shall not be missed.
+                Some(lacks) if is_named && !wanted.is_empty() => {
                     return Err(lacks.context(format!("scenario {}", plan.id)));
                 }
-                left_out.insert(format!("{} under {scheme}: {lacks}", plan.id));
+                Some(lacks) => {
+                    left_out.insert(format!("{} under {scheme}: {lacks}", plan.id));
+                }
             }
-            schemes = others;
         }
         if !schemes.is_empty() {
             let plan = if quick { plan.in_short() } else { plan };
@@ -84,6 +82,23 @@ pub(super) fn read(
         bail!("no run is left: choose other scenarios or schemes, or another --backend");
     }
     Ok(lineups)
+}
+
+/// What the backend lacks for a scenario under a scheme. A host without a congestion control that was asked for is refused
+/// as a whole, with all else that it lacks.
+fn lacks(
+    plan: &Plan,
+    scheme: &Scheme,
+    backend: Backend,
+    is_asked_for: bool,
+) -> Option<anyhow::Error> {
+    match (backend, scheme) {
+        (Backend::Sim, _) => plan.check_simulated(scheme).err(),
+        (Backend::Host, Scheme::Kernel(name)) if !is_asked_for => {
+            lacks_congestion_control(name).map(anyhow::Error::msg)
+        }
+        _ => None,
+    }
 }
 
 /// A scenario may give a name to commands that send and receive.
