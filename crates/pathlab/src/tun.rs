@@ -104,6 +104,9 @@ pub fn attach(
     Ok(device)
 }
 
+/// The kernel's own `tcp_max_reordering`.
+const KERNEL_MAX_REORDERING: u32 = 300;
+
 /// Sets TCP up in a namespace for a fair measurement, and as asked.
 pub(crate) fn set_up_tcp(netns: &Netns, ends: &EndSettings) -> Result<(), NetnsError> {
     // A run must not inherit the last one's cwnd, and the windows must never be the bottleneck.
@@ -114,6 +117,10 @@ pub(crate) fn set_up_tcp(netns: &Netns, ends: &EndSettings) -> Result<(), NetnsE
     netns.sysctl("net/ipv4/tcp_congestion_control", "reno")?;
     netns.sysctl("net/ipv4/tcp_sack", if ends.sack { "1" } else { "0" })?;
     if let Some(packets) = ends.reordering {
+        if packets > KERNEL_MAX_REORDERING {
+            // New kernels accept no more than this.
+            netns.sysctl("net/ipv4/tcp_max_reordering", &packets.to_string())?;
+        }
         netns.sysctl("net/ipv4/tcp_reordering", &packets.to_string())?;
     }
     Ok(())

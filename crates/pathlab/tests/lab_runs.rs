@@ -280,6 +280,21 @@ fn kernel_rounds_start_together() {
 }
 
 #[test]
+fn kernel_tcp_bears_as_much_reordering_as_is_asked() {
+    let Some(_turn) = turn("kernel_tcp_bears_as_much_reordering_as_is_asked") else {
+        return;
+    };
+    for packets in [3, 100_000, i32::MAX as u32] {
+        let mut short = run(path(), vec![sized(50_000)], 5);
+        short.settings.reordering = Some(packets);
+        let result = carry_out(&short);
+        let set = &result.conditions.sysctls["net.ipv4.tcp_reordering"];
+        assert_eq!(*set, packets.to_string());
+        assert!(result.flows[0].completions[0].seconds.is_some());
+    }
+}
+
+#[test]
 fn kernel_an_app_limited_stream_gets_what_it_asks_for() {
     attempts(an_app_limited_stream_gets_what_it_asks_for);
 }
