@@ -94,6 +94,7 @@ struct ccp_session {
 	struct ccp_datapath dp; /* the model of the flows': program table, callbacks */
 	struct ccp_connection unused; /* libccp wants a connection to exist */
 	u64 heard_us; /* the agent's last call */
+	bool drained; /* it wants no flows */
 
 	struct mutex write_lock; /* installed programs */
 	u32 num_programs;
@@ -152,6 +153,7 @@ struct ccp_flow {
 
 	/* Under the socket's lock. */
 	u64 last_create_us;
+	u64 last_describe_us; /* in front of a report */
 	u32 last_delivered;
 	u32 last_lost;
 	u32 last_sacked;
@@ -240,6 +242,9 @@ void ccp_libccp_callbacks(struct ccp_datapath *dp);
 /* What libccp allocates and frees with. */
 void *ccp_libccp_take(size_t size);
 void ccp_libccp_give(void *memory);
+/* What is to be set; libccp's callbacks get only the lower half of it. */
+u64 ccp_libccp_cwnd(const struct ccp_connection *conn);
+u64 ccp_libccp_rate(const struct ccp_connection *conn);
 /* What libccp's clock says, until set again; with softirqs off. */
 void ccp_libccp_set_now(u64 us);
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
- * What the module says on /dev/ccpkp beyond CCP: a FLOW message in front of each
- * CREATE and of each close (a MEASURE without fields). portus skips types that
- * it does not know, so agents that do not know it either need not care.
+ * What is said on /dev/ccpkp beyond CCP.
+ *
+ * By the module: a FLOW message in front of each CREATE, of each close (a MEASURE
+ * without fields), and of a report every 100 ms or less often. portus skips types
+ * that it does not know, so agents that do not know it either need not care.
+ *
+ * By the agent: DRAIN hands all flows to the fallback, and keeps new ones there;
+ * RESUME takes that back. Both are a header only, its sid is 0.
  *
  * All numbers are little-endian; the layout has no holes.
  */
@@ -35,5 +40,9 @@ struct ccp_flow_msg {
 };
 
 #define CCP_FLOW_MSG_LEN 104
+
+#define CCP_MSG_DRAIN 33
+#define CCP_MSG_RESUME 34
+#define CCP_DRAIN_MSG_LEN 8
 
 #endif /* CCP_WIRE_H */

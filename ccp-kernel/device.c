@@ -77,13 +77,13 @@ struct ccp_session *ccp_session_current(void)
 	return rcu_dereference(ccp_session);
 }
 
-/* The session, if its agent has called or waited lately. */
+/* The session, if its agent wants flows, and has called or waited lately. */
 struct ccp_session *ccp_session_alive(u64 now)
 {
 	struct ccp_session *s = rcu_dereference(ccp_session);
 	s64 silent_us;
 
-	if (!s)
+	if (!s || READ_ONCE(s->drained))
 		return NULL;
 	silent_us = now - READ_ONCE(s->heard_us);
 	if (silent_us < (s64)READ_ONCE(silence_ms) * USEC_PER_MSEC)
@@ -185,14 +185,14 @@ static int ccp_send_ready(struct ccp_datapath *dp, char *msg, int len)
 
 static void ccp_callback_cwnd(struct ccp_connection *conn, u32 cwnd)
 {
-	ccp_set_cwnd(tcp_sk((struct sock *)conn->impl), cwnd);
+	ccp_set_cwnd(tcp_sk((struct sock *)conn->impl), ccp_libccp_cwnd(conn));
 }
 
 static void ccp_callback_rate(struct ccp_connection *conn, u32 rate)
 {
 	struct ccp_flow *f = container_of(conn, struct ccp_flow, slot);
 
-	if (ccp_set_rate(conn->impl, rate))
+	if (ccp_set_rate(conn->impl, ccp_libccp_rate(conn)))
 		f->changed = true;
 }
 
@@ -395,13 +395,31 @@ static enum ccp_verdict ccp_check_program(const struct ccp_session *s,
 	}
 }
 
+/* What an agent says beyond CCP; the validator and libccp do not see it. */
+static bool ccp_take_drain(struct ccp_session *s, const u8 *msg, size_t len)
+{
+	u16 type;
+
+	if (len != CCP_DRAIN_MSG_LEN || get_unaligned_le16(msg + 2) != len)
+		return false;
+	type = get_unaligned_le16(msg);
+	if (type != CCP_MSG_DRAIN && type != CCP_MSG_RESUME)
+		return false;
+	WRITE_ONCE(s->drained, type == CCP_MSG_DRAIN);
+	pr_info("the agent %s\n", s->drained ? "is drained: all flows run CUBIC" : "takes flows again");
+	return true;
+}
+
 /* Under write_lock. */
 static int ccp_take_message(struct ccp_session *s, u8 *msg, size_t len)
 {
 	struct ccp_msg_info info;
-	enum ccp_verdict verdict = ccp_validate(msg, len, &info);
+	enum ccp_verdict verdict;
 	int ret;
 
+	if (ccp_take_drain(s, msg, len))
+		return 0;
+	verdict = ccp_validate(msg, len, &info);
 	if (verdict == CCP_VALID)
 		verdict = ccp_check_program(s, &info);
 	if (verdict != CCP_VALID)

@@ -26,6 +26,7 @@
 #define CCP_MSG_MEASURE 1
 #define CCP_CLOSE_LEN 16 /* a MEASURE without fields */
 #define CCP_SOLE_CONNECTION 1 /* its number, for libccp */
+#define CCP_DESCRIBE_US (100 * USEC_PER_MSEC)
 
 static DEFINE_XARRAY_FLAGS(ccp_flows, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_BH);
 static u32 ccp_next_sid;
@@ -94,6 +95,28 @@ static void ccp_flow_describe(struct ccp_flow *f, u64 now)
 	about->program_errors = stats->program_errors;
 }
 
+/* Once in a while with what the flow has carried, for those who watch. */
+static void ccp_flow_report(struct ccp_flow *f, const char *msg, int len)
+{
+	u64 now = tcp_sk(f->sk)->tcp_mstamp;
+	bool queued;
+
+	if (now - f->last_describe_us < CCP_DESCRIBE_US) {
+		queued = ccp_session_queue(f->session, msg, len, NULL, 0, NULL);
+	} else {
+		ccp_flow_describe(f, now);
+		f->last_describe_us = now;
+		queued = ccp_session_queue(f->session, &f->about, sizeof(f->about), msg, len, NULL);
+	}
+	if (queued) {
+		f->stats.reports++;
+		ccp_count(reports);
+	} else {
+		f->stats.reports_dropped++;
+		ccp_count(reports_dropped);
+	}
+}
+
 /*
  * libccp's messages about a flow. Always 0: to libccp an error would start a
  * fallback timer that is not used here.
@@ -114,15 +137,8 @@ static int ccp_flow_send(struct ccp_datapath *dp, char *msg, int len)
 		break;
 	case CCP_MSG_MEASURE:
 		/* A close is ours to say; a report without fields would read as one. */
-		if (len <= CCP_CLOSE_LEN)
-			break;
-		if (ccp_session_queue(f->session, msg, len, NULL, 0, NULL)) {
-			f->stats.reports++;
-			ccp_count(reports);
-		} else {
-			f->stats.reports_dropped++;
-			ccp_count(reports_dropped);
-		}
+		if (len > CCP_CLOSE_LEN)
+			ccp_flow_report(f, msg, len);
 		break;
 	}
 	return 0;

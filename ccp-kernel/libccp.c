@@ -83,6 +83,23 @@ void ccp_libccp_free_programs(struct ccp_datapath *dp)
 	dp->programs = NULL;
 }
 
+static u64 ccp_implicit_register(const struct ccp_connection *conn, int index)
+{
+	const struct ccp_priv_state *state = conn->state;
+
+	return state->registers.impl_registers[index];
+}
+
+u64 ccp_libccp_cwnd(const struct ccp_connection *conn)
+{
+	return ccp_implicit_register(conn, CWND_REG);
+}
+
+u64 ccp_libccp_rate(const struct ccp_connection *conn)
+{
+	return ccp_implicit_register(conn, RATE_REG);
+}
+
 void ccp_libccp_set_now(u64 us)
 {
 	this_cpu_write(ccp_stash.now_us, us);

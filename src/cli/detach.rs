@@ -3,7 +3,7 @@
 use super::default_cc::DefaultCc;
 use super::{NAME, PIN_DIR, control};
 use anyhow::{Context, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `pk3c-ccp detach`.
 #[derive(clap::Args, Clone, Debug)]
@@ -31,6 +31,11 @@ pub(crate) fn run(args: &DetachArgs) -> Result<()> {
             args.pin_dir.display()
         );
         println!("connections that used {NAME} go on under the kernel's Cubic from inside it");
+    } else if Path::new(ccp_char::DEVICE).exists() {
+        println!(
+            "nothing to remove: the kernel module has the names, and without an agent its flows run CUBIC \
+             (rmmod tcp_ccp removes it, once no connection uses it)"
+        );
     } else if restored.is_none() {
         println!("nothing to remove: no pins in {}", args.pin_dir.display());
     }

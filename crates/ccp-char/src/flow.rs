@@ -1,8 +1,11 @@
 //! What the module says of a flow beside CCP: `struct ccp_flow_msg` of `ccp-kernel/ccp_wire.h`.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Message type of a description.
@@ -10,7 +13,12 @@ pub(crate) const FLOW: u16 = 32;
 /// Shortest length of one; a later version of the module may append to it.
 pub(crate) const FLOW_LEN: usize = 104;
 
-/// A flow as the module described it, when it was offered or when it ended.
+/// The agent wants no flows, and wants them again: headers without content.
+const DRAIN: u16 = 33;
+const RESUME: u16 = 34;
+const DRAIN_LEN: u16 = 8;
+
+/// A flow as the module described it: when it was offered, with a report at most every 100 ms, and when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowInfo {
     /// Our end.
@@ -71,15 +79,44 @@ impl FlowInfo {
     }
 }
 
-/// The descriptions of the flows that the agent knows.
+/// The descriptions of the flows that the agent knows, and whether it wants any.
 #[derive(Clone, Debug, Default)]
 pub struct Observer {
     flows: Arc<Mutex<HashMap<u32, FlowInfo>>>,
+    /// Weak: the module counts an agent as there while the device is open.
+    device: Weak<File>,
+    drained: Arc<AtomicBool>,
 }
 
 impl Observer {
-    /// The last description of a flow, by portus' socket id: that of its offer while it lives, of its end while it
-    /// is being closed. `None` if it is not known, or the module does not describe flows.
+    pub(crate) fn of(device: &Arc<File>) -> Self {
+        Self {
+            device: Arc::downgrade(device),
+            ..Self::default()
+        }
+    }
+
+    /// Hands all flows to the module's fallback and keeps new ones there, or (`false`) takes that back. The agent stays;
+    /// the next one begins with flows.
+    ///
+    /// # Errors
+    /// The agent has closed the device, or its module is another (the original ccp-kernel), which cannot do that.
+    pub fn drain(&self, drain: bool) -> io::Result<()> {
+        let device = self.device.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        let header = [if drain { DRAIN } else { RESUME }, DRAIN_LEN, 0, 0];
+        let message = header.map(u16::to_le_bytes);
+        (&*device).write_all(message.as_flattened())?;
+        self.drained.store(drain, Relaxed);
+        Ok(())
+    }
+
+    /// Whether the agent wants no flows.
+    pub fn is_drained(&self) -> bool {
+        self.drained.load(Relaxed)
+    }
+
+    /// The last description of a flow, by portus' socket id: that of its end while it is being closed. `None` if it is
+    /// not known, or the module does not describe flows.
     pub fn flow(&self, sock_id: u32) -> Option<FlowInfo> {
         self.lock().get(&sock_id).copied()
     }
@@ -167,5 +204,30 @@ pub(crate) mod tests {
         ];
         assert_eq!(counts, [1, 2, 3, 4, 5, 6]);
         assert_eq!(FlowInfo::decode(&message[..FLOW_LEN - 1]), None);
+    }
+
+    #[test]
+    fn draining_is_a_header_to_the_device_and_ends_with_it() {
+        let mut file = tempfile();
+        let device = Arc::new(file.try_clone().expect("a second handle"));
+        let observer = Observer::of(&device);
+        observer.drain(true).expect("the device is open");
+        assert!(observer.is_drained());
+        observer.drain(false).expect("the device is open");
+        assert!(!observer.is_drained());
+        drop(device);
+        assert!(observer.drain(true).is_err() && !observer.is_drained());
+        let mut written = Vec::new();
+        io::Seek::rewind(&mut file).expect("a file");
+        io::Read::read_to_end(&mut file, &mut written).expect("a file");
+        assert_eq!(written, [33, 0, 8, 0, 0, 0, 0, 0, 34, 0, 8, 0, 0, 0, 0, 0]);
+    }
+
+    /// A file without a name.
+    fn tempfile() -> File {
+        use nix::sys::memfd::{MFdFlags, memfd_create};
+        memfd_create(c"device", MFdFlags::empty())
+            .expect("memory for a file")
+            .into()
     }
 }

@@ -12,6 +12,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tracing::warn;
 
 /// Where the module puts the device.
@@ -59,7 +60,7 @@ pub enum Error {
 /// The module as a transport for portus. While it is open, the module hands its flows to this agent; when it is closed,
 /// or not read for 100 ms (the module's `silence_ms`), they go on under CUBIC.
 pub struct CharIpc {
-    device: File,
+    device: Arc<File>,
     inbox: RefCell<Inbox>,
     observer: Observer,
 }
@@ -85,9 +86,10 @@ impl CharIpc {
             .custom_flags(OFlag::O_NONBLOCK.bits())
             .open(device)
             .map_err(failed)?;
-        let observer = Observer::default();
+        let device = Arc::new(file);
+        let observer = Observer::of(&device);
         Ok(Self {
-            device: file,
+            device,
             inbox: RefCell::new(Inbox::new(READ_LEN, observer.clone())),
             observer,
         })
@@ -106,7 +108,7 @@ impl CharIpc {
             Ok(_) | Err(Errno::EINTR) => return Ok(0),
             Err(errno) => return Err(errno.into()),
         }
-        match (&self.device).read(buffer) {
+        match (&*self.device).read(buffer) {
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
@@ -125,7 +127,7 @@ impl Ipc for CharIpc {
     }
 
     fn send(&self, message: &[u8], _: &()) -> portus::Result<()> {
-        match (&self.device).write(message) {
+        match (&*self.device).write(message) {
             Ok(written) if written == message.len() => Ok(()),
             Ok(written) => Err(portus::Error(format!(
                 "the module took {written} of {} bytes",

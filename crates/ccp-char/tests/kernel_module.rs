@@ -508,3 +508,39 @@ fn kernel_five_hundred_flows_are_driven_at_once() {
     assert_eq!(counter("counters/reports_dropped"), dropped);
     assert_eq!(counter("counters/flows_refused"), refused);
 }
+
+/// What a flow carries is known while it lives. Drained, it goes on under CUBIC, without the agent's rate; afterwards,
+/// flows are the agent's again.
+#[test]
+fn kernel_a_drained_agent_has_no_flows_until_it_wants_them() {
+    let Some((_alone, file)) = device("kernel_a_drained_agent_has_no_flows_until_it_wants_them")
+    else {
+        return;
+    };
+    drop(file);
+    const RATE: u32 = 1_000_000;
+    let fallbacks = counter("counters/fallbacks");
+    let (mut drained, mut driven) = (Duration::ZERO, Duration::ZERO);
+    let seen = under_sums(RATE, 2, |observer| {
+        let begun = Instant::now();
+        let sender = std::thread::spawn(|| send("127.0.0.1", 1, 4_000_000, || ()));
+        std::thread::sleep(Duration::from_millis(700));
+        let live = observer.flows();
+        println!("after 0.7 s: {live:?}");
+        assert!(live.len() == 1 && live[0].1.bytes_acked > 200_000);
+        observer.drain(true).unwrap();
+        sender.join().unwrap();
+        drained = begun.elapsed();
+        observer.drain(false).unwrap();
+        let begun = Instant::now();
+        send("127.0.0.1", 1, 1_000_000, || {
+            std::thread::sleep(Duration::from_millis(200));
+        });
+        driven = begun.elapsed();
+    });
+    println!("4 MB, drained after 0.7 s: {drained:?}; 1 MB, driven: {driven:?}");
+    assert!(drained < Duration::from_secs(2), "{drained:?}");
+    assert!(driven > Duration::from_millis(700), "{driven:?}");
+    assert_eq!(counter("counters/fallbacks"), fallbacks + 1);
+    assert!(seen.iter().all(|flow| flow.reports > 0));
+}

@@ -2,6 +2,8 @@
 //! errors and registers. Where libccp is wrong, the difference is a test of its own (`differs_*`).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/edges.rs"]
+mod edges;
 #[path = "support/generate.rs"]
 mod generate;
 #[path = "support/libccp_flow.rs"]
@@ -10,11 +12,12 @@ mod libccp_flow;
 mod scripted;
 
 use ccp_vm::*;
+use edges::{SET_FLAG, raw};
 use generate::{Case, Choices, SPARE_CONTROL, Sent};
 use libccp::LibccpError;
-use libccp_flow::{install, libccp, without_clock};
+use libccp_flow::{libccp, without_clock};
 use proptest::prelude::*;
-use scripted::{compile, step};
+use scripted::compile;
 
 fn same_error(ours: Option<MachineError>, theirs: Result<(), LibccpError>) -> bool {
     match ours {
@@ -150,79 +153,14 @@ fn random_cases_reach_reports_and_errors() {
 
 #[test]
 fn events_end_the_run_unless_they_fall_through() {
-    let source = "
-        (def (Report (volatile first 0) (volatile second 0) (volatile third 0)) (limit 5))
-        (when (> Ack.bytes_acked limit) (:= Report.first 1) (fallthrough))
-        (when (> Ack.bytes_acked (* 2 limit)) (:= Report.second 1) (:= Micros 0))
-        (when true (:= Report.third 1) (report))";
-    let acked = [3, 7, 20, 5, 6, 10, 11].into_iter().enumerate();
-    let steps = acked.map(|(i, bytes_acked)| {
-        let ack = Primitives {
-            bytes_acked,
-            ..Primitives::default()
-        };
-        step(i, &[], ack)
-    });
-    let seen = conforms(&Case {
-        program: compile(source).0,
-        steps: steps.collect(),
-    });
+    let seen = conforms(&edges::fallthrough());
     // The fallthrough is sticky: nothing ends these runs before the report.
     assert_eq!((seen.reports, seen.errors), (7, 0));
 }
 
 #[test]
 fn every_operation_on_every_edge() {
-    const EDGES: [u64; 15] = [
-        0,
-        1,
-        2,
-        9,
-        10,
-        11,
-        0x7fff_ffff,
-        0x8000_0000,
-        0xffff_fffe,
-        0xffff_ffff,
-        0x1_0000_0000,
-        0x1_0000_0001,
-        u64::MAX / 2 + 1,
-        u64::MAX - 1,
-        u64::MAX,
-    ];
-    let mut errors = 0;
-    for op in Op::ALL {
-        // Report 1 (volatile) begins at 77, so that ewma has an old value.
-        let define = |i, value| Definition {
-            register: Reg::Report(i),
-            value,
-            volatile: true,
-        };
-        let instruction = |op, ret, left, right| Instruction {
-            op,
-            ret,
-            left,
-            right,
-        };
-        let one = Reg::Immediate(1);
-        let instructions = vec![
-            instruction(Op::Bind, Reg::FLAG, one, one),
-            instruction(Op::Bind, Reg::REPORT, one, one),
-            instruction(op, Reg::Report(1), Reg::Control(0), Reg::Control(1)),
-        ];
-        let event = Event {
-            condition: 0..1,
-            body: 1..3,
-        };
-        let defs = vec![define(0, 3), define(1, 77)];
-        let program = Program::new(1, defs, vec![event], instructions).unwrap();
-        let pairs = EDGES.iter().flat_map(|a| EDGES.map(|b| (*a, b)));
-        let steps = pairs
-            .enumerate()
-            .map(|(i, (a, b))| step(i, &[(0, a), (1, b)], Primitives::default()))
-            .collect();
-        errors += conforms(&Case { program, steps }).errors;
-    }
+    let errors: u32 = edges::operations().map(|case| conforms(&case).errors).sum();
     assert!(errors > 200, "{errors}");
 }
 
@@ -236,27 +174,6 @@ fn pk3c_on_scripted_acks() {
 
 // ---------------------------------------------------------------- where libccp is wrong
 
-/// The bytes of an instruction that sets the event flag.
-const SET_FLAG: [u8; 16] = [1, 2, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 1, 0, 0, 0];
-const DEFINE: [u8; 16] = [2, 5, 0, 0, 0, 0, 5, 0, 0, 0, 0, 1, 0, 0, 0, 0];
-
-fn raw(uid: u32, events: &[[u32; 4]], instructions: &[[u8; 16]]) -> Vec<u8> {
-    let counts = [uid, events.len() as u32, instructions.len() as u32];
-    let words = counts.iter().chain(events.iter().flatten());
-    let words = words.flat_map(|word| word.to_le_bytes());
-    install(
-        words
-            .chain(instructions.iter().flatten().copied())
-            .collect(),
-    )
-}
-
-fn with_result(kind: u8, index: u8) -> [u8; 16] {
-    let mut instruction = SET_FLAG;
-    (instruction[1], instruction[2]) = (kind, index);
-    instruction
-}
-
 fn ours() -> Datapath {
     Datapath::new(Limits::default())
 }
@@ -264,59 +181,8 @@ fn ours() -> Datapath {
 /// libccp installs all of these; to run them would read and write out of bounds, or never end.
 #[test]
 fn differs_libccp_installs_what_it_must_not_run() {
-    let long = vec![SET_FLAG; 256];
-    let cases = [
-        (
-            "a read out of bounds",
-            raw(
-                1,
-                &[[0, 1, 0, 0]],
-                &[{
-                    let mut read = SET_FLAG;
-                    (read[11], read[12]) = (5, 200);
-                    read
-                }],
-            ),
-        ),
-        (
-            "a control register that portus has not",
-            raw(1, &[[0, 1, 0, 0]], &[with_result(0, 16)]),
-        ),
-        (
-            "a local register that portus has not",
-            raw(1, &[[0, 1, 0, 0]], &[with_result(3, 6)]),
-        ),
-        ("an end index of 256", raw(1, &[[0, 1, 1, 255]], &long)),
-        ("a range past the end", raw(1, &[[0, 1, 1, 9]], &[SET_FLAG])),
-        (
-            "a range that wraps",
-            raw(1, &[[u32::MAX, 2, 0, 1]], &[SET_FLAG]),
-        ),
-        ("111 definitions", raw(1, &[], &[DEFINE; 111])),
-        (
-            "a definition in an event",
-            raw(1, &[[0, 1, 0, 1]], &[DEFINE, SET_FLAG]),
-        ),
-        (
-            "a definition behind an instruction",
-            raw(1, &[[0, 1, 0, 0]], &[SET_FLAG, DEFINE]),
-        ),
-        ("a register defined twice", raw(1, &[], &[DEFINE, DEFINE])),
-        (
-            "a definition from a register",
-            raw(
-                1,
-                &[],
-                &[{
-                    let mut copy = DEFINE;
-                    copy[11] = 5;
-                    copy
-                }],
-            ),
-        ),
-    ];
     let libccp = libccp();
-    for (what, message) in cases {
+    for (what, message) in edges::unsound() {
         libccp
             .deliver(&message)
             .unwrap_or_else(|e| panic!("{what}: libccp says {e}"));

@@ -38,6 +38,7 @@ impl DatapathView for BpfView {
         let counters = self.0.counters();
         DatapathCounts {
             fallbacks: counters.fallbacks,
+            fallbacks_loss: counters.fallbacks_loss,
             offers_dropped: counters.creates_dropped,
             closes_dropped: counters.closes_dropped,
             reports_dropped: counters.reports_dropped,
@@ -63,37 +64,49 @@ impl DatapathView for BpfView {
     }
 }
 
-/// The kernel module. It describes a flow when it offers it and when it ends, so that ages are counted on from there, and
-/// what a flow carries is not known while it lives.
+/// The kernel module. It describes a flow when it offers it and then with its reports; in between, ages are counted on.
+/// The original ccp-kernel describes no flow.
 pub(crate) struct CharView {
     observer: ccp_char::Observer,
-    offered: Mutex<HashMap<u32, Instant>>,
+    /// The age at the last description, and when that was seen.
+    described: Mutex<HashMap<u32, (Duration, Instant)>>,
 }
 
 impl CharView {
     pub(crate) fn new(observer: ccp_char::Observer) -> Self {
-        let offered = Mutex::default();
-        Self { observer, offered }
+        let described = Mutex::default();
+        Self {
+            observer,
+            described,
+        }
     }
 }
 
 impl DatapathView for CharView {
     fn flows(&self) -> Vec<FlowSample> {
         let now = Instant::now();
-        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
-        let flows = self.observer.flows();
-        offered.retain(|sock_id, _| flows.iter().any(|(known, _)| known == sock_id));
-        let sample = flows.into_iter().map(|(sock_id, flow)| {
-            let since = now.duration_since(*offered.entry(sock_id).or_insert(now));
+        let described = self.described.lock();
+        let mut described = described.unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *described);
+        let is_drained = self.observer.is_drained();
+        let sample = self.observer.flows().into_iter().map(|(sock_id, flow)| {
+            let same = before.get(&sock_id).filter(|(age, _)| *age == flow.age);
+            let last = same.copied().unwrap_or((flow.age, now));
+            described.insert(sock_id, last);
+            let since = now.duration_since(last.1);
             FlowSample {
                 sock_id,
                 local: flow.local,
                 remote: flow.remote,
                 age: flow.age + since,
-                driven: flow.driven + since,
-                is_driven: true,
+                driven: flow.driven + if is_drained { Duration::ZERO } else { since },
+                is_driven: !is_drained,
                 fallback_episodes: flow.fallbacks,
-                carried: None,
+                carried: Some(Carried {
+                    bytes_acked: flow.bytes_acked,
+                    packets_delivered: flow.packets_delivered,
+                    packets_lost: flow.packets_lost,
+                }),
                 reports_dropped: flow.reports_dropped,
                 srtt: known(flow.srtt_us),
             }
@@ -111,6 +124,7 @@ impl DatapathView for CharView {
         let rejected = rejected.filter(|counter| counter.name.starts_with("rejected/"));
         DatapathCounts {
             fallbacks: of("counters/fallbacks"),
+            fallbacks_loss: 0,
             offers_dropped: of("counters/creates_dropped"),
             closes_dropped: 0,
             reports_dropped: of("counters/reports_dropped"),
@@ -122,12 +136,12 @@ impl DatapathView for CharView {
         }
     }
 
-    fn drain(&self, _: bool) -> bool {
-        false
+    fn drain(&self, drain: bool) -> bool {
+        self.observer.drain(drain).is_ok()
     }
 
     fn is_draining(&self) -> bool {
-        false
+        self.observer.is_drained()
     }
 
     fn agent_silence(&self) -> Option<Duration> {

@@ -119,6 +119,10 @@ impl Iterator for Messages {
             let len = (message.len() as u16).to_le_bytes();
             message[2..4].copy_from_slice(&len);
         }
+        // DRAIN and RESUME: not CCP's, and the module takes them.
+        if message.len() == HEADER_LEN && matches!(message[..2], [33 | 34, 0]) {
+            message[1] = 1;
+        }
         Some(message)
     }
 }

@@ -4,6 +4,7 @@
 //! into registers that the test sets ([`without_clock`]). Registers are read by changing to
 //! programs that report them.
 
+use super::edges::install;
 use super::generate::{SPARE_CONTROL, SPARE_PRIMITIVE};
 use ccp_vm::*;
 use libccp::{CongestionOps, Connection, Datapath, DatapathBuilder, DatapathOps, LibccpError};
@@ -298,15 +299,6 @@ fn copies(uid: u32, report: bool, pairs: impl Iterator<Item = ((u8, u32), (u8, u
             .chain(items.concat())
             .collect(),
     )
-}
-
-/// An INSTALL message with any payload.
-pub(crate) fn install(payload: Vec<u8>) -> Vec<u8> {
-    let mut message = vec![2, 0];
-    message.extend((8 + payload.len() as u16).to_le_bytes());
-    message.extend([0; 4]);
-    message.extend(payload);
-    message
 }
 
 /// The program with registers that the test sets in place of the clock.
