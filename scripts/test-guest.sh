@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 cargo build --locked --release --bin pk3c-ccp
 # The others load the machine, which a guest of 500 million instructions per second cannot bear.
-tests=(kernel_primitives kernel_names kernel_ring kernel_upgrade kernel_hostile kernel_scale kernel_verifier)
+tests=(kernel_primitives kernel_govern kernel_adopt kernel_names kernel_ring kernel_upgrade kernel_hostile kernel_scale kernel_verifier)
 arguments=()
 for test in "${tests[@]}"; do arguments+=(--test "$test"); done
 # The library's own kernel tests: conformance of translated programs.

@@ -1,7 +1,7 @@
-//! Compiles the BPF object with clang against libbpf's own headers.
+//! Compiles the BPF objects with clang against libbpf's own headers.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
@@ -15,8 +15,15 @@ fn main() {
         Ok("aarch64") => "arm64",
         other => panic!("the BPF datapath is not ported to {other:?}: x86_64 and aarch64 only"),
     };
-    let object = PathBuf::from(out_dir).join("ccp.bpf.o");
-    let status = Command::new(&clang)
+    for name in ["ccp", "move"] {
+        let source = format!("src/bpf/{name}.bpf.c");
+        let object = PathBuf::from(&out_dir).join(format!("{name}.bpf.o"));
+        compile(&clang, arch, &headers, &source, &object);
+    }
+}
+
+fn compile(clang: &str, arch: &str, headers: &str, source: &str, object: &Path) {
+    let status = Command::new(clang)
         .args([
             "-O2",
             "-g",
@@ -28,12 +35,9 @@ fn main() {
         .args(["-target", "bpf", "-mcpu=v3"])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
         .arg(format!("-I{headers}"))
-        .args(["-c", "src/bpf/ccp.bpf.c", "-o"])
-        .arg(&object)
+        .args(["-c", source, "-o"])
+        .arg(object)
         .status()
         .unwrap_or_else(|e| panic!("cannot run {clang} ({e}): install clang, or set CLANG"));
-    assert!(
-        status.success(),
-        "{clang} could not compile src/bpf/ccp.bpf.c"
-    );
+    assert!(status.success(), "{clang} could not compile {source}");
 }

@@ -42,6 +42,19 @@ impl DefaultCc {
         Ok(())
     }
 
+    /// The machine's default, or what it was before ours; `None` if ours is all that is known.
+    pub(crate) fn before_ours(&self) -> Result<Option<String>> {
+        let current = read(SYSCTL)?;
+        if current != NAME {
+            return Ok(Some(current));
+        }
+        match fs::read_to_string(&self.kept) {
+            Ok(kept) => Ok(Some(kept.trim().to_owned())),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e).with_context(|| format!("cannot read {}", self.kept.display())),
+        }
+    }
+
     /// Puts the old default back if ours is in force. Says what it is now, if it changed.
     pub(crate) fn restore(&self) -> Result<Option<String>> {
         let kept = match fs::read_to_string(&self.kept) {

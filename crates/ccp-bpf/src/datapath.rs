@@ -6,14 +6,15 @@
 
 use crate::error::Error;
 use crate::flows::{Counters, FlowInfo, Flows};
+use crate::governance::Governance;
 use crate::ipc::BpfIpc;
 use crate::kernel::{self, Kernel};
 use crate::layout::{Control, LAYOUT_VERSION, MAX_PROGS};
+use crate::own_dir::{self, Lock};
 use crate::programs::Programs;
 use crate::sys::{self, SharedArray};
 use crate::{object, pins};
 use libbpf_rs::{MapCore, MapHandle};
-use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub struct Config {
     /// The congestion control's names, 1-15 bytes each. A flow's CREATE carries the name that its
     /// socket chose, and portus picks the algorithm of that name.
     pub names: Vec<String>,
-    /// Flows that can be driven at once, 1..=65535. Each takes 904 bytes of kernel memory.
+    /// Flows that can be driven at once, 1..=65535. Each takes 960 bytes of kernel memory.
     pub max_flows: u32,
     /// Size of the ring of events in bytes, a power of two of at least 4096.
     pub ring_bytes: u32,
@@ -38,11 +39,15 @@ pub struct Config {
     /// Smallest pacing rate an agent can set, in bytes/s. An armed pacing timer is not shortened,
     /// so a rate of a packet per minute would stop the flow for a minute.
     pub min_rate: u64,
-    /// Largest pacing rate an agent can set, in bytes/s.
+    /// Largest pacing rate an agent can set, in bytes/s. Like the two above it is part of the code that is loaded: sockets
+    /// of before keep that of their time, whoever comes later.
     pub max_rate: u64,
+    /// Largest pacing rate of any flow under this agent, in bytes/s: an upper bound of every [`crate::Limits::max_rate`], for
+    /// the flows of an agent before it, too.
+    pub max_flow_rate: u64,
     /// Directory for the pins, in a BPF file system.
     pub pin_dir: PathBuf,
-    /// Directory for the lock that keeps a second agent out.
+    /// Directory for the lock that keeps a second agent out. Nobody else may be able to change it, nor that of the pins.
     pub lock_dir: PathBuf,
 }
 
@@ -52,7 +57,7 @@ impl Config {
         let name = name.into();
         Self {
             pin_dir: Path::new("/sys/fs/bpf").join(format!("{name}-ccp")),
-            lock_dir: "/run/lock".into(),
+            lock_dir: Path::new("/run").join(format!("{name}-ccp")),
             names: vec![name],
             max_flows: 16_384,
             ring_bytes: 4 << 20,
@@ -60,6 +65,7 @@ impl Config {
             min_cwnd: 4,
             min_rate: 2_000,
             max_rate: u64::from(u32::MAX),
+            max_flow_rate: u64::MAX,
         }
     }
 
@@ -125,7 +131,7 @@ impl Config {
             self.min_cwnd.to_string(),
             "1..=1000000 packets",
         )?;
-        let rates_ok = 0 < self.min_rate && self.min_rate <= self.max_rate;
+        let rates_ok = 0 < self.min_rate && self.min_rate <= self.max_rate.min(self.max_flow_rate);
         let rates = format!("{}..{}", self.min_rate, self.max_rate);
         check(
             rates_ok,
@@ -155,7 +161,8 @@ pub struct Datapath {
     origin: Origin,
     flows: Arc<Flows>,
     maps: Maps,
-    _lock: File,
+    /// Given up at the end; gone after a clean one.
+    lock: Option<Lock>,
 }
 
 /// The maps by handle; they stay when the object that made them goes.
@@ -205,6 +212,7 @@ impl Datapath {
                 path: config.pin_dir.clone(),
             });
         }
+        own_dir::is_there(&config.pin_dir)?;
         if !kernel.has_cubic {
             warn!("this kernel has no Cubic for BPF to call: Reno is the fallback");
         }
@@ -226,7 +234,7 @@ impl Datapath {
         };
         let maps = Maps::open(&config.pin_dir)?;
         let flows = maps.share()?;
-        flows.clear_mailboxes();
+        flows.begin_anew(config.max_flow_rate);
         flows.control().epoch.fetch_add(1, AcqRel);
         info!(names = ?config.names, ?origin, max_flows = flows.slots.len(), "datapath ready");
         Ok(Self {
@@ -235,7 +243,7 @@ impl Datapath {
             origin,
             flows: Arc::new(flows),
             maps,
-            _lock: lock,
+            lock: Some(lock),
         })
     }
 
@@ -283,8 +291,12 @@ impl Datapath {
     ///
     /// # Errors
     /// If the registration or a pin cannot be removed.
-    pub fn stop(self) -> Result<(), Error> {
-        pins::remove_all(&self.config.pin_dir)
+    pub fn stop(mut self) -> Result<(), Error> {
+        pins::remove_all(&self.config.pin_dir)?;
+        if let Some(lock) = self.lock.take() {
+            lock.remove();
+        }
+        Ok(())
     }
 }
 
@@ -306,6 +318,15 @@ impl Observer {
     /// What is known of a flow that lives or has just closed, by portus' socket id.
     pub fn flow(&self, sock_id: u32) -> Option<FlowInfo> {
         self.flows.info(sock_id)
+    }
+
+    /// Sets how a flow may be driven, from its next ACK or transmission on; returns false if it has ended.
+    ///
+    /// Call it when the flow is created, before the agent installs a program on it. It holds until the flow ends or the
+    /// next agent starts, also when this one is gone. A flow whose [`crate::Mode`] changes goes to the fallback, and is offered
+    /// to the agent again (created anew) unless it is to be left alone. Any thread may call it.
+    pub fn govern(&self, sock_id: u32, governance: Governance) -> bool {
+        self.flows.govern(sock_id, &governance)
     }
 
     /// The counters of the datapath.
@@ -353,37 +374,24 @@ impl Observer {
 /// # Errors
 /// If an agent is running, or something cannot be removed.
 pub fn detach(config: &Config) -> Result<bool, Error> {
-    let _lock = lock(config)?;
-    if !config.pin_dir.exists() {
-        return Ok(false);
+    let lock = lock(config)?;
+    let found = own_dir::is_there(&config.pin_dir)?;
+    if found {
+        pins::remove_all(&config.pin_dir)?;
     }
-    pins::remove_all(&config.pin_dir)?;
-    Ok(true)
+    lock.remove();
+    Ok(found)
 }
 
 /// The lock is by the first name: it stands for the pins.
-fn lock(config: &Config) -> Result<File, Error> {
+fn lock(config: &Config) -> Result<Lock, Error> {
     let name = &config.names[0];
-    let path = config.lock_dir.join(format!("ccp-bpf-{name}.lock"));
-    let what = || format!("opening the lock {}", path.display());
-    fs::create_dir_all(&config.lock_dir).map_err(Error::io(what()))?;
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|e| match e.kind() {
-            std::io::ErrorKind::PermissionDenied if !sys::is_root() => Error::Privilege,
-            _ => Error::io(what())(e),
-        })?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(Error::Running {
-            name: name.clone(),
-            lock: path,
-        }),
-        Err(fs::TryLockError::Error(e)) => Err(Error::io(what())(e)),
-    }
+    let file = format!("{name}.lock");
+    let lock = Lock::take(&config.lock_dir, &file)?;
+    lock.ok_or_else(|| Error::Running {
+        name: name.clone(),
+        lock: config.lock_dir.join(file),
+    })
 }
 
 fn load(config: &Config, kernel: Kernel) -> Result<(), Error> {

@@ -32,6 +32,14 @@ pub enum Error {
         /// The directory for the pins.
         path: PathBuf,
     },
+    /// A directory that must be ours is not, or others can change it.
+    #[error("{} cannot be used, as {unsafe_because}: remove it, or name another directory", path.display())]
+    ForeignDir {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        unsafe_because: String,
+    },
     /// Another process drives this congestion control.
     #[error("another agent is running for congestion control '{name}' (it holds {}): stop it first", lock.display())]
     Running {

@@ -1,5 +1,6 @@
 //! The agent's view of the flows: what they are, how they fare, and the mailboxes.
 
+use crate::governance::{Governance, Mode};
 use crate::layout::{Control, FlowSlot, FlowStats, MBOX_PENDING, MBOX_STEP, MBOX_WRITING, Mailbox};
 use crate::sys::{SharedArray, monotonic_us};
 use ccp_vm::Updates;
@@ -17,12 +18,21 @@ pub struct FlowInfo {
     pub local: SocketAddr,
     /// Remote address and port.
     pub remote: SocketAddr,
+    /// Id of the cgroup v2 that the socket belongs to (the inode number of its directory), a listener's for the
+    /// connections it accepts; 0 = not known.
+    pub cgroup_id: u64,
+    /// How it may be driven.
+    pub governance: Governance,
+    /// How long the fallback will keep it because it lost more than [`crate::Limits::max_loss_ppm`]; zero = it does not.
+    pub barred_for: Duration,
     /// Time since the flow came under this congestion control, or its whole time if it ended.
     pub age: Duration,
     /// How long of that the agent drove it.
     pub driven: Duration,
     /// Whether the agent drives it now, or will with the next ACK; otherwise the fallback does.
     pub is_driven: bool,
+    /// Whether a program watches the fallback, under [`Mode::Observe`].
+    pub is_observed: bool,
     /// The counters.
     pub stats: FlowStats,
 }
@@ -36,8 +46,10 @@ pub struct Counters {
     pub closes_dropped: u64,
     /// Flows that found no free slot and stay under the fallback.
     pub no_slot: u64,
-    /// Times that a flow went from the agent to the fallback.
+    /// Times that a flow went from the agent to the fallback, for any reason.
     pub fallbacks: u64,
+    /// Those of them because it lost more than [`crate::Limits::max_loss_ppm`].
+    pub fallbacks_loss: u64,
     /// ACKs that found their program gone.
     pub missing_programs: u64,
     /// Updates for flows that had ended or were no longer driven.
@@ -56,6 +68,8 @@ pub(crate) struct Flows {
     pub(crate) control: SharedArray<Control>,
     /// Last words of flows whose CLOSE the agent is just being told, by slot.
     closed: Mutex<Vec<Option<(u32, FlowInfo)>>>,
+    /// One writer of a slot's governance at a time.
+    governing: Mutex<()>,
     /// The agent gives no sign of life although it lives: all flows are to run under the fallback.
     pub(crate) drained: AtomicBool,
     pub(crate) reports_dropped: AtomicU64,
@@ -70,6 +84,7 @@ impl Flows {
             slots,
             control,
             closed,
+            governing: Mutex::new(()),
             drained: AtomicBool::new(false),
             reports_dropped: AtomicU64::new(0),
             malformed_records: AtomicU64::new(0),
@@ -93,8 +108,26 @@ impl Flows {
         (slot.live.load(Acquire) == 1 && slot.sid.load(Acquire) == sid).then_some(slot)
     }
 
-    /// Whether this agent drives the flow, or is about to: its program runs or waits to be taken.
-    pub(crate) fn is_driven(&self, sid: u32) -> bool {
+    /// Sets how a flow may be driven; false if it has ended.
+    pub(crate) fn govern(&self, sid: u32, governance: &Governance) -> bool {
+        let _one = self.governing.lock().unwrap_or_else(|e| e.into_inner());
+        let Some(flow) = self.live(sid) else {
+            return false;
+        };
+        let ceiling = self.control().max_flow_rate.load(Relaxed);
+        flow.governance.store(governance, ceiling);
+        // The datapath resets a slot's governance after it has named its new tenant. If that happened before the store
+        // above, this sees the name, and the new tenant has not been governed yet.
+        fence(SeqCst);
+        let ours = flow.sid.load(Acquire) == sid;
+        if !ours {
+            flow.governance.store(&Governance::default(), ceiling);
+        }
+        ours
+    }
+
+    /// Whether this agent's program runs on the flow, or waits to be taken.
+    pub(crate) fn is_taken(&self, sid: u32) -> bool {
         self.live(sid).is_some_and(|flow| {
             let runs = flow.prog.load(Relaxed) != 0;
             let ours = flow.epoch.load(Relaxed) == self.control().epoch.load(Relaxed);
@@ -153,8 +186,11 @@ impl Flows {
         } else {
             now
         };
-        let runs = slot.prog.load(Relaxed) != 0;
-        let waits = slot.mbox.holds_program(slot.sid.load(Relaxed));
+        let governance = slot.governance.load();
+        let program = slot.prog.load(Relaxed) != 0;
+        let runs = program && governance.mode == Mode::Drive;
+        let waits =
+            slot.mbox.holds_program(slot.sid.load(Relaxed)) && governance.mode == Mode::Drive;
         let since = if runs {
             stats.mode_since_us
         } else if waits {
@@ -177,12 +213,18 @@ impl Flows {
             };
             SocketAddr::new(ip, port)
         };
+        let lives = stats.ended_us == 0;
+        let barred_us = slot.barred_until_us.load(Relaxed).saturating_sub(end);
         FlowInfo {
             local: address(&slot.laddr, slot.lport.load(Relaxed)),
             remote: address(&slot.raddr, slot.rport.load(Relaxed)),
+            cgroup_id: slot.cgroup_id.load(Relaxed),
+            governance,
+            barred_for: Duration::from_micros(if lives { barred_us } else { 0 }),
             age: Duration::from_micros(end.saturating_sub(stats.born_us)),
             driven: Duration::from_micros(stats.driven_us + current),
-            is_driven: stats.ended_us == 0 && (runs || (waits && !self.drained.load(Relaxed))),
+            is_driven: lives && (runs || (waits && !self.drained.load(Relaxed))),
+            is_observed: lives && program && governance.mode == Mode::Observe,
             stats,
         }
     }
@@ -194,6 +236,7 @@ impl Flows {
             closes_dropped: c.closes_dropped.load(Relaxed),
             no_slot: c.no_slot.load(Relaxed),
             fallbacks: c.fallbacks.load(Relaxed),
+            fallbacks_loss: c.fallbacks_loss.load(Relaxed),
             missing_programs: c.missing_programs.load(Relaxed),
             stale_updates: c.stale_updates.load(Relaxed),
             reports_dropped: self.reports_dropped.load(Relaxed),
@@ -202,11 +245,13 @@ impl Flows {
         }
     }
 
-    /// Forgets what a previous agent had staged. Only while no agent is running.
-    pub(crate) fn clear_mailboxes(&self) {
+    /// Forgets what a previous agent had staged, and how it governed. Only while no agent is running.
+    pub(crate) fn begin_anew(&self, max_flow_rate: u64) {
+        self.control().max_flow_rate.store(max_flow_rate, Release);
         for slot in (0..self.slots.len()).filter_map(|i| self.slots.get(i)) {
             let seq = slot.mbox.seq.load(Acquire) & !(MBOX_WRITING | MBOX_PENDING);
             slot.mbox.seq.store(seq.wrapping_add(MBOX_STEP), Release);
+            slot.governance.store(&Governance::default(), max_flow_rate);
         }
     }
 }

@@ -76,7 +76,7 @@ impl Inbox {
                 // while we were slow, it is the same offer.
                 if self.announced[slot] != sid {
                     self.close(slot);
-                } else if self.flows.is_driven(sid) || self.has_unread_create(sid) {
+                } else if self.flows.is_taken(sid) || self.has_unread_create(sid) {
                     return;
                 }
                 self.create(slot, sid, &bytes[8..16], &bytes[16..EV_CREATE_LEN]);

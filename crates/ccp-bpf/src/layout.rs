@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Raised with every change of layout or meaning.
-pub(crate) const LAYOUT_VERSION: u32 = 2;
+pub(crate) const LAYOUT_VERSION: u32 = 3;
 
 pub(crate) const REG_REPORT: u8 = 0;
 pub(crate) const NUM_REPORT: u8 = ccp_vm::NUM_REPORT;
@@ -29,14 +29,22 @@ pub(crate) const MAX_PROGS: usize = 64;
 /// A program reads `Flow.rate_incoming` or `Flow.rate_outgoing`.
 pub(crate) const USES_RATES: u32 = 1;
 
+/// `ccp_governance.mode`, and what is being done with a flow.
+pub(crate) const LEAVE: u32 = 0;
+pub(crate) const DRIVE: u32 = 1;
+pub(crate) const OBSERVE: u32 = 2;
+
+/// A share of lost packets that no flow exceeds.
+pub(crate) const ANY_LOSS_PPM: u32 = 1_000_000;
+
 pub(crate) const EV_CREATE: u16 = 0;
 pub(crate) const EV_MEASURE: u16 = 1;
 pub(crate) const EV_CLOSE: u16 = 16;
 
 pub(crate) const FLOW_ERRORS_OFF: i16 = 8;
 pub(crate) const FLOW_TIME_ZERO_OFF: i16 = 16;
-pub(crate) const FLOW_REGS_OFF: i16 = 368;
-pub(crate) const FLOW_SIZE: usize = 904;
+pub(crate) const FLOW_REGS_OFF: i16 = 424;
+pub(crate) const FLOW_SIZE: usize = 960;
 
 pub(crate) const EV_CREATE_LEN: usize = 32;
 pub(crate) const EV_CLOSE_LEN: usize = 8 + FLOW_STATS_LEN;
@@ -52,6 +60,16 @@ pub(crate) struct Mailbox {
     pub(crate) mask: AtomicU32,
     pub(crate) staged_us: AtomicU64,
     pub(crate) value: [AtomicU64; NUM_CONTROL as usize + 2],
+}
+
+/// `struct ccp_governance`.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct SharedGovernance {
+    pub(crate) mode: AtomicU32,
+    pub(crate) max_loss_ppm: AtomicU32,
+    pub(crate) min_rate: AtomicU64,
+    pub(crate) max_rate: AtomicU64,
 }
 
 /// What the datapath counted of one flow: `struct ccp_flow_stats`.
@@ -73,7 +91,8 @@ pub struct FlowStats {
     pub reports: u32,
     /// Reports lost to a full ring.
     pub reports_dropped: u32,
-    /// Times that the agent fell silent on this flow.
+    /// Times that the flow went from the agent to the fallback: the agent fell silent, governed it otherwise, or the flow
+    /// lost too much.
     pub fallbacks: u32,
     /// Packets delivered, including retransmitted ones, modulo 2^32.
     pub packets_delivered: u32,
@@ -161,6 +180,10 @@ pub(crate) struct FlowSlot {
     uses: AtomicU16,
     pub(crate) laddr: [AtomicU8; 16],
     pub(crate) raddr: [AtomicU8; 16],
+    pub(crate) cgroup_id: AtomicU64,
+    pub(crate) barred_until_us: AtomicU64,
+    loss_window: [AtomicU64; 2],
+    pub(crate) governance: SharedGovernance,
     pub(crate) stats: SharedStats,
     pub(crate) mbox: Mailbox,
     msg_header: [AtomicU32; 4],
@@ -193,6 +216,8 @@ pub(crate) struct Control {
     pub(crate) fallbacks: AtomicU64,
     pub(crate) missing_programs: AtomicU64,
     pub(crate) stale_updates: AtomicU64,
+    pub(crate) max_flow_rate: AtomicU64,
+    pub(crate) fallbacks_loss: AtomicU64,
 }
 
 /// `struct ccp_config` as bytes, for the read-only section.
@@ -265,6 +290,10 @@ mod tests {
             ("MBOX_STEP", MBOX_STEP.into()),
             ("MAX_PROGS", MAX_PROGS as i64),
             ("USES_RATES", USES_RATES.into()),
+            ("LEAVE", LEAVE.into()),
+            ("DRIVE", DRIVE.into()),
+            ("OBSERVE", OBSERVE.into()),
+            ("ANY_LOSS_PPM", ANY_LOSS_PPM.into()),
             ("EV_CREATE", EV_CREATE.into()),
             ("EV_MEASURE", EV_MEASURE.into()),
             ("EV_CLOSE", EV_CLOSE.into()),

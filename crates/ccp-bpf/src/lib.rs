@@ -21,16 +21,19 @@
 
 #[cfg(test)]
 mod conformance;
+mod connections;
 mod datapath;
 mod error;
 mod flows;
 #[cfg(test)]
 #[path = "../../ccp-vm/tests/support/generate.rs"]
 mod generate;
+mod governance;
 mod ipc;
 mod kernel;
 mod layout;
 mod object;
+mod own_dir;
 mod pins;
 mod programs;
 #[cfg(test)]
@@ -43,8 +46,10 @@ mod translate;
 mod translated;
 
 pub use ccp_vm::{InvalidMessage, InvalidProgram};
+pub use connections::{Connections, Moved};
 pub use datapath::{Config, Datapath, Observer, Origin, detach};
 pub use error::Error;
 pub use flows::{Counters, FlowInfo};
+pub use governance::{Governance, Limits, Mode};
 pub use ipc::BpfIpc;
 pub use layout::FlowStats;

@@ -8,6 +8,7 @@ use crate::datapath::Config;
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::layout::LoadConfig;
+use crate::own_dir;
 use crate::pins::{self, MAPS};
 use crate::sys;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject};
@@ -122,7 +123,7 @@ fn load(open: OpenObject) -> Result<Object, Error> {
 /// Loads the object with maps of its own, and pins those. Nothing is registered yet.
 pub(crate) fn create_maps(config: &Config, kernel: Kernel) -> Result<(), Error> {
     let mut object = load(open(config, kernel, &config.names[0])?)?;
-    pins::create_dir(&config.pin_dir)?;
+    own_dir::create(&config.pin_dir)?;
     for mut map in object.maps_mut() {
         if let Some(pin) = pin_name(&map.name().to_string_lossy()) {
             let path = config.pin_dir.join(pin);

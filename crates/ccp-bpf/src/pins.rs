@@ -54,10 +54,6 @@ pub(crate) fn names(dir: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-pub(crate) fn create_dir(dir: &Path) -> Result<(), Error> {
-    fs::create_dir_all(dir).map_err(Error::io(format!("creating {}", dir.display())))
-}
-
 /// Opens a pinned map.
 pub(crate) fn open_map(dir: &Path, name: &str) -> Result<MapHandle, Error> {
     let path = dir.join(name);

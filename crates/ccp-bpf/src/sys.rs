@@ -101,10 +101,15 @@ impl<T> Drop for SharedArray<T> {
     }
 }
 
+/// The user that this process acts as.
+pub(crate) fn user() -> u32 {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    user() == 0
 }
 
 /// µs of CLOCK_MONOTONIC, which is the clock of `tcp_mstamp`.

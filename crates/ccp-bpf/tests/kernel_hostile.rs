@@ -22,12 +22,15 @@ const MIN_CWND: u64 = 4;
 const LASTS: Duration = Duration::from_secs(2);
 
 /// `struct ccp_flow` in 32-bit words.
-const FLOW_WORDS: usize = 904 / 4;
+const FLOW_WORDS: usize = 960 / 4;
 const SID: usize = 0;
 /// Errors and the zero of Micros: the first words that are the program's to spoil.
 const ERRORS: std::ops::Range<usize> = 2..6;
-const MBOX: usize = (904 - 67 * 8 - 16 - 168) / 4;
+const MBOX: usize = (960 - 67 * 8 - 16 - 168) / 4;
 const MBOX_VALUES: usize = MBOX + 6;
+/// What the datapath enforces of the agent's own making, before the flow's 18 words of counters, and the end of a bar.
+const GOVERNANCE: usize = MBOX - 18 - 6;
+const BARRED_UNTIL: usize = GOVERNANCE - 6;
 /// The message header and all registers.
 const MESSAGE: std::ops::Range<usize> = MBOX_VALUES + 36..FLOW_WORDS;
 /// `beat_us` in the control block.
@@ -107,6 +110,16 @@ impl Memory {
         self.tables
             .word(table)
             .store(random.value() as u32, Relaxed);
+    }
+
+    /// The rubbish may say that flows are to be left alone; this says that they are not.
+    fn allow(&self) {
+        for flow in (0..self.flows.len()).step_by(FLOW_WORDS) {
+            put(&self.flows, flow + GOVERNANCE, 1 | 1_000_000 << 32);
+            put(&self.flows, flow + GOVERNANCE + 2, 0);
+            put(&self.flows, flow + GOVERNANCE + 4, u64::MAX);
+            put(&self.flows, flow + BARRED_UNTIL, 0);
+        }
     }
 
     /// Rubbish anywhere.
@@ -236,6 +249,7 @@ fn kernel_a_mad_agent_stays_within_the_limits() {
     assert!(is_listed(NAME));
 
     // It takes the flows once more, and then pretends to live for ever.
+    memory.allow();
     let mad = Mad::start(&memory, |memory, random| {
         memory.beat();
         memory.mislead(random);

@@ -11,18 +11,24 @@
  * the flow's mailbox (shared memory, no system call); reports, and the coming
  * and going of flows, go to the agent through the ring `events`.
  *
- * A flow is in one of two modes:
+ * A flow is in one of three modes:
  *
- *	           program arrives in the mailbox
- *	FALLBACK ---------------------------------> AGENT
- *	(Cubic)  <---------------------------------
- *	           agent silent, replaced, or program gone
+ *	              program arrives in the mailbox
+ *	FALLBACK -------------------------------------> DRIVE, or OBSERVE
+ *	(Cubic)  <-------------------------------------
+ *	              agent silent or replaced, program gone,
+ *	              other governance, too many losses (DRIVE)
  *
  * In FALLBACK, the kernel's Cubic (Reno where Cubic is not there) decides, with
  * the kernel's own proportional rate reduction. The flow offers itself to the
  * agent with a CREATE record until a program arrives, so that neither a full
  * ring nor a restarted agent loses it. A flow that finds no free slot stays in
- * FALLBACK for its whole life.
+ * FALLBACK for its whole life. In OBSERVE Cubic decides, too; the program runs
+ * and reports, but neither window nor rate obeys it.
+ *
+ * The agent says per flow which mode it wants, and within which limits (struct
+ * ccp_governance). The limits hold whatever the agent then asks for, or if it
+ * is gone.
  *
  * All callbacks of a socket run under its lock, so a flow's own fields need no
  * other synchronisation; only the mailbox is shared with the agent's writes.
@@ -39,6 +45,10 @@ char _license[] SEC("license") = "GPL";
 #define NO_RTT_SAMPLE 0xffffffffULL /* what libccp's machine reads then */
 #define UNLIMITED_RATE 0xffffffffULL /* the largest that CCP's messages can carry */
 #define USEC_PER_SEC 1000000ULL
+/* Losses are judged over windows of at least so long and so many packets. */
+#define LOSS_WINDOW_US USEC_PER_SEC
+#define LOSS_WINDOW_PACKETS 200
+#define LOSS_BAR_US (10 * USEC_PER_SEC) /* how long a lossy flow stays with the fallback */
 #define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 
 const volatile struct ccp_config config SEC(".rodata.config") = {};
@@ -92,11 +102,11 @@ extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
  * icsk_ca_priv, so that Cubic's own functions can run on the same socket.
  */
 #define CA_RATED(sk) (inet_csk(sk)->icsk_ca_priv[9]) /* the agent has set the rate */
-#define CA_MODE(sk) (inet_csk(sk)->icsk_ca_priv[10])
+#define CA_MODE(sk) (inet_csk(sk)->icsk_ca_priv[10]) /* CCP_DRIVE, CCP_OBSERVE, MODE_FALLBACK */
 #define CA_PRR_DELIVERED(sk) (inet_csk(sk)->icsk_ca_priv[11])
 #define CA_SLOT(sk) (inet_csk(sk)->icsk_ca_priv[12]) /* slot + 1, 0 = none */
 
-enum { MODE_FALLBACK, MODE_AGENT };
+#define MODE_FALLBACK CCP_LEAVE
 
 static __always_inline __u32 max_u32(__u32 a, __u32 b)
 {
@@ -104,6 +114,16 @@ static __always_inline __u32 max_u32(__u32 a, __u32 b)
 }
 
 static __always_inline __u32 min_u32(__u32 a, __u32 b)
+{
+	return a < b ? a : b;
+}
+
+static __always_inline __u64 max_u64(__u64 a, __u64 b)
+{
+	return a > b ? a : b;
+}
+
+static __always_inline __u64 min_u64(__u64 a, __u64 b)
 {
 	return a < b ? a : b;
 }
@@ -139,12 +159,24 @@ static __always_inline void set_cwnd_packets(struct tcp_sock *tp, __u32 packets)
 	tp->snd_cwnd = min_u32(max_u32(packets, config.min_cwnd), tp->snd_cwnd_clamp);
 }
 
-static __always_inline void set_cwnd(struct tcp_sock *tp, __u64 bytes)
+/* Where the flow may not go below some rate, its window makes room for that. */
+static __always_inline void set_cwnd(struct tcp_sock *tp, const struct ccp_flow *f, __u64 bytes)
 {
+	__u64 min_rate = READ_ONCE(f->governance.min_rate), least, packets;
 	__u32 mss = tp->mss_cache;
-	__u64 packets;
 
-	if (!bytes || !mss)
+	if (!mss)
+		return;
+	if (min_rate) {
+		min_rate = min_u64(min_rate, READ_ONCE(f->governance.max_rate));
+		least = min_u64(min_rate, config.max_rate) * (tp->srtt_us >> 3) / USEC_PER_SEC +
+			config.min_cwnd * mss;
+		if (!bytes)
+			bytes = (__u64)tp->snd_cwnd * mss;
+		if (bytes < least)
+			bytes = least;
+	}
+	if (!bytes)
 		return;
 	packets = bytes / mss;
 	set_cwnd_packets(tp, packets > 0x7fffffff ? 0x7fffffff : packets);
@@ -162,6 +194,21 @@ static __always_inline void set_rate(struct sock *sk, __u64 rate)
 	if (rate >= UNLIMITED_RATE || rate > sk->sk_max_pacing_rate)
 		rate = sk->sk_max_pacing_rate;
 	sk->sk_pacing_rate = rate;
+}
+
+/* The flow's own limits are within those of the datapath. */
+static __always_inline void set_governed_rate(struct sock *sk, const struct ccp_flow *f, __u64 rate)
+{
+	__u64 min_rate = READ_ONCE(f->governance.min_rate);
+	__u64 max_rate = READ_ONCE(f->governance.max_rate);
+
+	if (!rate)
+		return;
+	if (rate < min_rate)
+		rate = min_rate;
+	if (rate > max_rate)
+		rate = max_u64(max_rate, 1);
+	set_rate(sk, rate);
 }
 
 /* ------------------------------------------------------------ fallback */
@@ -265,6 +312,52 @@ static __always_inline void leave_agent(struct sock *sk, struct tcp_sock *tp, st
 		cubictcp_init(sk);
 }
 
+/* A program that runs beside the fallback ends. */
+static __always_inline void end_observation(struct sock *sk, struct ccp_flow *f, __u64 now)
+{
+	CA_MODE(sk) = MODE_FALLBACK;
+	f->stats.mode_since_us = now;
+	f->prog = 0;
+	f->last_create_us = 0;
+}
+
+/* Whether programs run in a mode. */
+static __always_inline bool may_run(__u32 mode)
+{
+	return mode == CCP_DRIVE || mode == CCP_OBSERVE;
+}
+
+static __always_inline bool is_barred(const struct ccp_flow *f, __u64 now)
+{
+	return now < f->barred_until_us;
+}
+
+static __always_inline void judge_losses_from(struct ccp_flow *f, __u64 now)
+{
+	f->loss_since_us = now;
+	f->loss_delivered = f->stats.packets_delivered;
+	f->loss_lost = f->stats.packets_lost;
+}
+
+/* Whether the flow loses more than it may; then no agent has it for a while. */
+static __always_inline bool loses_too_much(struct ccp_flow *f, __u64 now)
+{
+	__u64 lost, all;
+
+	if (now - f->loss_since_us < LOSS_WINDOW_US)
+		return false;
+	lost = f->stats.packets_lost - f->loss_lost;
+	all = lost + (f->stats.packets_delivered - f->loss_delivered);
+	if (all < LOSS_WINDOW_PACKETS)
+		return false;
+	judge_losses_from(f, now);
+	if (lost * CCP_ANY_LOSS_PPM <= all * READ_ONCE(f->governance.max_loss_ppm))
+		return false;
+	f->barred_until_us = now + LOSS_BAR_US;
+	__sync_fetch_and_add(&control.fallbacks_loss, 1);
+	return true;
+}
+
 static __always_inline void offer(struct tcp_sock *tp, struct ccp_flow *f, __u64 now)
 {
 	struct ccp_ev_create ev = {
@@ -347,7 +440,7 @@ static __noinline int take_mailbox(struct ccp_flow *f, __u64 now)
 		value[i] = READ_ONCE(m->value[i]);
 	if (__sync_val_compare_and_swap(&m->seq, seq, seq & ~CCP_MBOX_PENDING) != seq)
 		return 0; /* the agent is adding to it: all of it at the next look */
-	if (sid != f->sid || (!prog && !f->prog)) {
+	if (sid != f->sid || (!prog && !f->prog) || is_barred(f, now)) {
 		__sync_fetch_and_add(&control.stale_updates, 1);
 		return 0;
 	}
@@ -391,17 +484,25 @@ static __always_inline __u64 staged_since(const struct ccp_flow *f, __u64 now)
 static __always_inline void check_mailbox(struct sock *sk, struct tcp_sock *tp, struct ccp_flow *f,
 					  __u64 now)
 {
-	if (!(READ_ONCE(f->mbox.seq) & CCP_MBOX_PENDING) || !take_mailbox(f, now))
+	__u32 wanted;
+
+	if (!(READ_ONCE(f->mbox.seq) & CCP_MBOX_PENDING))
+		return;
+	wanted = READ_ONCE(f->governance.mode);
+	if (!may_run(wanted) || !take_mailbox(f, now))
 		return;
 	if (CA_MODE(sk) == MODE_FALLBACK) {
-		CA_MODE(sk) = MODE_AGENT;
+		CA_MODE(sk) = wanted;
 		CA_RATED(sk) = 0;
 		f->stats.mode_since_us = staged_since(f, now);
+		judge_losses_from(f, now);
 	}
+	if (CA_MODE(sk) != CCP_DRIVE)
+		return;
 	if (f->regs[CCP_REG_IMPLICIT + 5])
 		CA_RATED(sk) = 1;
-	set_cwnd(tp, f->regs[CCP_REG_IMPLICIT + 4]);
-	set_rate(sk, f->regs[CCP_REG_IMPLICIT + 5]);
+	set_cwnd(tp, f, f->regs[CCP_REG_IMPLICIT + 4]);
+	set_governed_rate(sk, f, f->regs[CCP_REG_IMPLICIT + 5]);
 }
 
 /* ------------------------------------------------------------ per ACK */
@@ -469,7 +570,8 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct ccp_flow *f = flow_of(sk);
-	__u64 now = tp->tcp_mstamp, rate;
+	__u64 now = tp->tcp_mstamp, mode, rate;
+	__u32 wanted;
 	bool alive;
 
 	if (!f) {
@@ -479,22 +581,41 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 	alive = agent_alive(now);
 	if (alive)
 		check_mailbox(sk, tp, f, now);
-	if (CA_MODE(sk) == MODE_AGENT && (!alive || f->epoch != READ_ONCE(control.epoch) || !f->prog))
-		leave_agent(sk, tp, f, now);
+	mode = CA_MODE(sk);
+	wanted = READ_ONCE(f->governance.mode);
+	if (mode != MODE_FALLBACK &&
+	    (!alive || mode != wanted || f->epoch != READ_ONCE(control.epoch) || !f->prog ||
+	     (mode == CCP_DRIVE && loses_too_much(f, now)))) {
+		if (mode == CCP_DRIVE)
+			leave_agent(sk, tp, f, now);
+		else
+			end_observation(sk, f, now);
+		mode = MODE_FALLBACK;
+	}
 	load_primitives(tp, f, rs, now);
-	if (CA_MODE(sk) == MODE_FALLBACK) {
-		if (alive && now > f->last_create_us + config.create_retry_us)
+	if (mode == CCP_DRIVE) {
+		bool rated = CA_RATED(sk);
+
+		if (!rated) /* an algorithm of windows, or one that has not decided yet */
+			pace_by_window(sk, tp);
+		rate = sk->sk_pacing_rate;
+		if (!rated || rate < READ_ONCE(f->governance.min_rate) ||
+		    rate > READ_ONCE(f->governance.max_rate))
+			set_governed_rate(sk, f, rate);
+		/* The kernel makes it smaller after a timeout. */
+		if (tp->snd_cwnd < config.min_cwnd)
+			set_cwnd_packets(tp, tp->snd_cwnd);
+	} else {
+		if (mode == MODE_FALLBACK && alive && may_run(wanted) && !is_barred(f, now) &&
+		    now > f->last_create_us + config.create_retry_us)
 			offer(tp, f, now);
 		fallback_ack(sk, tp, ack, rs);
-		return;
+		rate = sk->sk_pacing_rate;
+		if (wanted == CCP_DRIVE && rate > READ_ONCE(f->governance.max_rate))
+			set_governed_rate(sk, f, rate);
+		if (mode == MODE_FALLBACK)
+			return;
 	}
-	if (!CA_RATED(sk)) { /* an algorithm of windows, or one that has not decided yet */
-		pace_by_window(sk, tp);
-		set_rate(sk, sk->sk_pacing_rate);
-	}
-	/* The kernel makes it smaller after a timeout. */
-	if (tp->snd_cwnd < config.min_cwnd)
-		set_cwnd_packets(tp, tp->snd_cwnd);
 	f->stats.invocations++;
 	f->regs[CCP_REG_IMPLICIT + 0] = 0;
 	f->regs[CCP_REG_IMPLICIT + 1] = 0;
@@ -533,11 +654,13 @@ void BPF_PROG(ccp_epilogue, struct sock *sk)
 
 	if (!f)
 		return;
-	set_cwnd(tcp_sk(sk), f->regs[CCP_REG_IMPLICIT + 4]);
-	rate = sk->sk_pacing_rate;
-	set_rate(sk, f->regs[CCP_REG_IMPLICIT + 5]);
-	if (sk->sk_pacing_rate != rate)
-		CA_RATED(sk) = 1;
+	if (CA_MODE(sk) == CCP_DRIVE) {
+		set_cwnd(tcp_sk(sk), f, f->regs[CCP_REG_IMPLICIT + 4]);
+		rate = sk->sk_pacing_rate;
+		set_governed_rate(sk, f, f->regs[CCP_REG_IMPLICIT + 5]);
+		if (sk->sk_pacing_rate != rate)
+			CA_RATED(sk) = 1;
+	}
 	if (!f->regs[CCP_REG_IMPLICIT + 2])
 		return;
 	index = f->prog;
@@ -586,7 +709,6 @@ void BPF_PROG(ccp_init, struct sock *sk)
 		return;
 	CA_SLOT(sk) = slot + 1;
 	f->sid = ((f->sid & 0xffff0000) + 0x10000) | (slot + 1);
-	f->live = 1;
 	f->errors = 0;
 	f->prog = 0;
 	f->was_timeout = 0;
@@ -606,10 +728,21 @@ void BPF_PROG(ccp_init, struct sock *sk)
 		*(__u32 *)f->laddr = sk->__sk_common.skc_rcv_saddr;
 		*(__u32 *)f->raddr = sk->__sk_common.skc_daddr;
 	}
+	f->cgroup_id = 0;
+	if (bpf_core_field_exists(sk->sk_cgrp_data.cgroup))
+		f->cgroup_id = BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
+	f->barred_until_us = 0;
+	f->governance.mode = CCP_DRIVE;
+	f->governance.max_loss_ppm = CCP_ANY_LOSS_PPM;
+	f->governance.min_rate = 0;
+	f->governance.max_rate = READ_ONCE(control.max_flow_rate);
 	__builtin_memset(&f->stats, 0, sizeof(f->stats));
 	f->stats.born_us = now;
 	f->stats.mode_since_us = now;
 	__builtin_memset(f->regs, 0, sizeof(f->regs));
+	/* From now on the agent may govern it. */
+	barrier();
+	f->live = 1;
 	if (agent_alive(now))
 		offer(tp, f, now);
 }
@@ -624,9 +757,10 @@ void BPF_PROG(ccp_release, struct sock *sk)
 
 	if (!f)
 		return;
-	if (CA_MODE(sk) == MODE_AGENT && now > f->stats.mode_since_us)
+	if (CA_MODE(sk) == CCP_DRIVE && now > f->stats.mode_since_us)
 		f->stats.driven_us += now - f->stats.mode_since_us;
-	else if (CA_MODE(sk) == MODE_FALLBACK && program_waits(f))
+	else if (CA_MODE(sk) == MODE_FALLBACK && f->governance.mode == CCP_DRIVE &&
+		 program_waits(f))
 		f->stats.driven_us += now - staged_since(f, now);
 	f->stats.mode_since_us = now;
 	f->stats.ended_us = now;
@@ -646,7 +780,7 @@ void BPF_PROG(ccp_release, struct sock *sk)
 SEC("struct_ops/ccp_ssthresh")
 __u32 BPF_PROG(ccp_ssthresh, struct sock *sk)
 {
-	if (CA_MODE(sk) == MODE_AGENT)
+	if (CA_MODE(sk) == CCP_DRIVE)
 		return tcp_sk(sk)->snd_ssthresh;
 	if (have_cubic())
 		return cubictcp_recalc_ssthresh(sk);
@@ -658,7 +792,7 @@ __u32 BPF_PROG(ccp_undo_cwnd, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (CA_MODE(sk) == MODE_AGENT)
+	if (CA_MODE(sk) == CCP_DRIVE)
 		return tp->snd_cwnd;
 	return max_u32(tp->snd_cwnd, tp->prior_cwnd);
 }
@@ -671,12 +805,13 @@ void BPF_PROG(ccp_set_state, struct sock *sk, __u8 new_state)
 	struct ccp_flow *f;
 	__u8 old;
 
-	if (CA_MODE(sk) == MODE_AGENT) {
+	if (CA_MODE(sk) != MODE_FALLBACK && new_state == TCP_CA_Loss) {
 		f = flow_of(sk);
-		if (f && new_state == TCP_CA_Loss)
+		if (f)
 			f->was_timeout = 1;
-		return;
 	}
+	if (CA_MODE(sk) == CCP_DRIVE)
+		return;
 	old = ca_state(sk);
 	if (new_state == TCP_CA_CWR || new_state == TCP_CA_Recovery) {
 		CA_PRR_DELIVERED(sk) = 0;
@@ -693,14 +828,14 @@ void BPF_PROG(ccp_set_state, struct sock *sk, __u8 new_state)
 SEC("struct_ops/ccp_cwnd_event")
 void BPF_PROG(ccp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
-	if (CA_MODE(sk) == MODE_FALLBACK && have_cubic())
+	if (CA_MODE(sk) != CCP_DRIVE && have_cubic())
 		cubictcp_cwnd_event(sk, event);
 }
 
 SEC("struct_ops/ccp_pkts_acked")
 void BPF_PROG(ccp_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	if (CA_MODE(sk) == MODE_FALLBACK && have_cubic())
+	if (CA_MODE(sk) != CCP_DRIVE && have_cubic())
 		cubictcp_acked(sk, sample);
 }
 

@@ -7,7 +7,7 @@
 #ifndef CCP_INTF_H
 #define CCP_INTF_H
 
-#define CCP_LAYOUT_VERSION 2
+#define CCP_LAYOUT_VERSION 3
 
 /* One register file per flow, in this order; portus' limits per kind. */
 #define CCP_REG_REPORT 0 /* report registers, sent to the agent */
@@ -42,6 +42,14 @@
 /* Primitives that are only computed for programs that read them: rates in and out. */
 #define CCP_USES_RATES 1
 
+/* What is to be done with a flow, and what is being done with it. */
+#define CCP_LEAVE 0 /* the fallback has it, and no program runs */
+#define CCP_DRIVE 1 /* the agent has it */
+#define CCP_OBSERVE 2 /* the fallback has it, and a program runs beside it */
+
+/* A share of lost packets that no flow exceeds. */
+#define CCP_ANY_LOSS_PPM 1000000
+
 /* Ring records; CREATE and MEASURE as CCP's message types, CLOSE is ours. */
 #define CCP_EV_CREATE 0
 #define CCP_EV_MEASURE 1
@@ -50,8 +58,20 @@
 /* Offsets in struct ccp_flow that translated programs use. */
 #define CCP_FLOW_ERRORS_OFF 8
 #define CCP_FLOW_TIME_ZERO_OFF 16
-#define CCP_FLOW_REGS_OFF 368
-#define CCP_FLOW_SIZE 904
+#define CCP_FLOW_REGS_OFF 424
+#define CCP_FLOW_SIZE 960
+
+/*
+ * Agent -> datapath: how a flow may be driven. Read at each use, so it takes
+ * effect with the next ACK or transmission, and whatever it says is safe. It
+ * holds as long as the flow lives, or until the next agent begins.
+ */
+struct ccp_governance {
+	__u32 mode; /* CCP_DRIVE or CCP_OBSERVE; anything else leaves the flow alone */
+	__u32 max_loss_ppm; /* a flow that loses more goes to the fallback for a while */
+	__u64 min_rate; /* bytes/s */
+	__u64 max_rate; /* bytes/s; beats min_rate, and binds the fallback too */
+};
 
 /* Agent -> datapath: staged updates, applied together at the next ACK. */
 struct ccp_mailbox {
@@ -73,7 +93,7 @@ struct ccp_flow_stats {
 	__u64 invocations; /* program runs */
 	__u32 reports; /* reports sent */
 	__u32 reports_dropped; /* reports lost to a full ring */
-	__u32 fallbacks; /* times the agent fell silent on it */
+	__u32 fallbacks; /* times it went from the agent to the fallback */
 	__u32 packets_delivered;
 	__u32 packets_lost;
 	__u32 srtt_us;
@@ -100,6 +120,12 @@ struct ccp_flow {
 	__u16 uses; /* the program's, see CCP_USES_* */
 	__u8 laddr[16]; /* network order; IPv4 in the first 4 bytes */
 	__u8 raddr[16];
+	__u64 cgroup_id; /* cgroup v2, 0 = not known */
+	__u64 barred_until_us; /* it lost too much: no agent before */
+	__u64 loss_since_us; /* the window over which losses are judged, */
+	__u32 loss_delivered; /* and stats.packets_* when it began */
+	__u32 loss_lost;
+	struct ccp_governance governance;
 	struct ccp_flow_stats stats;
 	struct ccp_mailbox mbox;
 	/* A MEASURE message as it goes to the agent: this header, then regs. */
@@ -135,6 +161,8 @@ struct ccp_control {
 	__u64 fallbacks;
 	__u64 missing_programs;
 	__u64 stale_updates;
+	__u64 max_flow_rate; /* bytes/s, of a flow that is not governed yet */
+	__u64 fallbacks_loss; /* of the fallbacks, those for max_loss_ppm */
 };
 
 /* Fixed at load time; each name is a load of its own, on the same maps. */

@@ -72,8 +72,21 @@ struct sock_common {
 	__be16 skc_dport;
 	__u16 skc_num;
 	unsigned short skc_family;
+	volatile unsigned char skc_state;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
 };
 
 struct sock {
@@ -81,6 +94,7 @@ struct sock {
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
 	__u32 sk_pacing_status;
+	struct sock_cgroup_data sk_cgrp_data;
 };
 
 struct inet_sock {
@@ -130,6 +144,11 @@ struct rate_sample {
 struct ack_sample {
 	__u32 pkts_acked;
 	__s32 rtt_us;
+};
+
+/* The argument of a program of type iter/tcp. */
+struct bpf_iter__tcp {
+	struct sock_common *sk_common;
 };
 
 /* The name stands first so that the agent can set it before the load. */

@@ -1,7 +1,7 @@
 //! An agent in a thread, and an algorithm that steers every flow by itself and checks that
 //! everything that comes back is that flow's own.
 
-use ccp_bpf::{BpfIpc, Datapath, Observer};
+use ccp_bpf::{BpfIpc, Datapath, Governance, Observer};
 use portus::ipc::{BackendBuilder, Ipc};
 use portus::lang::Scope;
 use portus::{CongAlg, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
@@ -146,6 +146,8 @@ pub(crate) struct Steering {
     pub(crate) every_us: u32,
     /// Goes on to send updates for flows that are over.
     pub(crate) haunts: bool,
+    /// How flows are governed when they are offered for the first time.
+    pub(crate) governance: Option<(Observer, Governance)>,
 }
 
 impl Steering {
@@ -155,6 +157,7 @@ impl Steering {
             rule,
             every_us: 10_000,
             haunts: false,
+            governance: None,
         }
     }
 
@@ -229,6 +232,10 @@ impl<I: Ipc> CongAlg<I> for Steering {
 
     fn new_flow(&self, mut datapath: portus::Datapath<I>, info: DatapathInfo) -> Steered<I> {
         let (rate, cwnd) = (self.rule)(&info);
+        let is_new = !self.seen.flows.lock().unwrap().contains_key(&info.sock_id);
+        if let Some((observer, governance)) = self.governance.as_ref().filter(|_| is_new) {
+            observer.govern(info.sock_id, *governance);
+        }
         let fields = [
             ("Rate", rate),
             ("Cwnd", cwnd),

@@ -98,6 +98,18 @@ impl Talk {
         tcp::drop_on_close(&talker.socket);
     }
 
+    /// Runs something in the namespace of the connections.
+    pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.netns.enter(work).unwrap()
+    }
+
+    /// The congestion control of a connection.
+    pub(crate) fn congestion(&self, port: u16) -> String {
+        let talkers = self.talkers.lock().unwrap();
+        let talker = talkers.iter().find(|talker| talker.port == port);
+        tcp::congestion_of(&talker.unwrap().socket)
+    }
+
     pub(crate) fn ports(&self) -> Vec<u16> {
         let talkers = self.talkers.lock().unwrap();
         talkers.iter().map(|talker| talker.port).collect()
