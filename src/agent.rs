@@ -3,15 +3,26 @@
 //! This is the only module that knows portus, wall-clock time or logs. It resolves nothing and allocates nothing per
 //! report beyond what portus itself does. Log targets: `flow` (one line at the start and one at the end of each flow) and
 //! `decision` (every decision, at debug level).
+//!
+//! Flows that a policy keeps with the kernel's Cubic ([`Role::Shadow`], [`Role::Control`]) have a controller like all
+//! others, and are sent its commands: the program needs them to measure, and the datapath lets nothing of theirs reach the
+//! socket.
+
+mod assignment;
+mod tuned;
+
+pub use assignment::Enforcer;
 
 use crate::controller::{Controller, FlowStart};
 use crate::governor::Governor;
 use crate::params::Params;
 use crate::plan::{Command, Decision, Reason};
+use crate::policy::{Arm, Connection, Policies, PolicyError, Role, Verdict};
 use crate::program::{self, REPORT_FIELDS, RawReport};
 use crate::record::{self, Decided, Line, Measured, Recorder};
-use crate::stats::{FlowLive, Interval, Stats};
+use crate::stats::{Carried, FlowLive, Interval, Outcome, Stats};
 use crate::units::{Bytes, Micros, Rate};
+use assignment::Assignments;
 use portus::ipc::Ipc;
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report};
@@ -20,6 +31,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+use tuned::Tuned;
 
 /// A flow older than this was running before: it resumes instead of starting fast.
 pub(crate) const RUNNING_AGE: Duration = Duration::from_secs(1);
@@ -47,9 +59,15 @@ pub struct FlowFact {
     pub srtt: Option<Micros>,
     /// The kernel's pacing rate, bytes/s.
     pub pacing_rate: Option<u64>,
+    /// Packets delivered over the flow's life, modulo 2^32.
+    pub packets_delivered: u32,
+    /// Packets lost, modulo 2^32.
+    pub packets_lost: u32,
+    /// Number of the socket's cgroup, if it is known.
+    pub cgroup: Option<u64>,
 }
 
-/// A datapath that knows more of its flows. Asked once when a flow starts and once when it ends.
+/// A datapath that knows more of its flows. Asked when a flow starts, when it ends, and when policies change.
 pub trait FlowFacts: Send + Sync {
     /// Facts of one flow; `None` if it is not, or no longer, known.
     fn lookup(&self, sock_id: u32) -> Option<FlowFact>;
@@ -68,6 +86,8 @@ pub struct Config {
     pub recorder: Option<Arc<Recorder>>,
     /// Where to count, and to show flows to whoever looks.
     pub stats: Arc<Stats>,
+    /// What keeps flows from the agent, and the agent within limits; without it policies choose parameters only.
+    pub enforcer: Option<Arc<dyn Enforcer>>,
 }
 
 /// The congestion control algorithm, as portus runs it. Clones share everything, so one may be kept to change the
@@ -85,35 +105,13 @@ struct Shared {
     facts: Option<Arc<dyn FlowFacts>>,
     recorder: Option<Arc<Recorder>>,
     stats: Arc<Stats>,
+    assignments: Assignments,
     began: Instant,
     flows: AtomicU64,
     /// The program's registers, shared by the flows of a run loop (every loop compiles its own).
     scope: OnceLock<Arc<Scope>>,
     /// Controllers of flows that the datapath took back without ending them.
     kept: Mutex<HashMap<u32, Kept>>,
-}
-
-/// The parameters as configured, and as flows have them.
-struct Tuned {
-    configured: Params,
-    /// The governor's shortest interval.
-    floor: Micros,
-    in_force: Arc<Params>,
-}
-
-impl Tuned {
-    fn new(configured: Params, floor: Micros) -> Self {
-        let mi_min = configured.mi_min.max(floor);
-        let in_force = Arc::new(Params {
-            mi_min,
-            ..configured.clone()
-        });
-        Self {
-            configured,
-            floor,
-            in_force,
-        }
-    }
 }
 
 struct Kept {
@@ -128,10 +126,16 @@ impl Pk3c {
     /// An agent.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let none = Policies::default();
+        config.stats.policies.define(&none, config.seed);
+        let governor = Governor::new(config.params.max_reports);
+        let tuned = Tuned::new(config.params, &none, Micros::ZERO)
+            .expect("without policies there are no parameters that might not fit");
         Self {
             shared: Arc::new(Shared {
-                governor: Mutex::new(Governor::new(config.params.max_reports)),
-                tuned: RwLock::new(Tuned::new(config.params, Micros::ZERO)),
+                governor: Mutex::new(governor),
+                tuned: RwLock::new(tuned),
+                assignments: Assignments::new(config.enforcer),
                 params_version: AtomicU32::new(0),
                 seed: config.seed,
                 facts: config.facts,
@@ -157,20 +161,60 @@ impl Pk3c {
 
     /// Replaces the parameters; running flows take them with their next report. The limit on reports stays that of
     /// the start.
-    pub fn set_params(&self, params: Params) {
-        self.shared.tune(|tuned| Tuned::new(params, tuned.floor));
+    ///
+    /// # Errors
+    /// If they do not fit what a policy changes of them; then nothing changes.
+    pub fn set_params(&self, params: Params) -> Result<(), PolicyError> {
+        self.configure(params, None)
+    }
+
+    /// Replaces the policies; running flows are put under theirs at once, or with their next report.
+    ///
+    /// # Errors
+    /// If the parameters of one do not fit each other; then nothing changes.
+    pub fn set_policies(&self, policies: Policies) -> Result<(), PolicyError> {
+        self.configure(self.params(), Some(policies))
+    }
+
+    /// Replaces parameters, and policies if there are others.
+    ///
+    /// # Errors
+    /// If they do not fit each other; then nothing changes.
+    pub fn configure(&self, params: Params, policies: Option<Policies>) -> Result<(), PolicyError> {
+        let shared = &self.shared;
+        let new = policies.map(Arc::new);
+        let policies = new.clone().unwrap_or_else(|| shared.assignments.policies());
+        {
+            let mut tuned = shared.tuned.write().unwrap_or_else(PoisonError::into_inner);
+            *tuned = Tuned::new(params, &policies, tuned.floor)?;
+        }
+        let stats = &shared.stats.policies;
+        if let Some(policies) = new {
+            stats.define(&policies, shared.seed);
+            shared.assignments.replace(policies, stats);
+        }
+        // Last: who sees the new number sees all that is new.
+        shared.params_version.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The policies in force.
+    #[must_use]
+    pub fn policies(&self) -> Arc<Policies> {
+        self.shared.assignments.policies()
     }
 }
 
 impl Shared {
-    fn params(&self) -> Arc<Params> {
+    fn params(&self, policy: Option<usize>) -> Arc<Params> {
         let tuned = self.tuned.read().unwrap_or_else(PoisonError::into_inner);
-        tuned.in_force.clone()
+        tuned.of(policy)
     }
 
-    fn tune(&self, change: impl FnOnce(&Tuned) -> Tuned) {
+    /// Another shortest interval for all flows.
+    fn stretch(&self, floor: Micros) {
         let mut tuned = self.tuned.write().unwrap_or_else(PoisonError::into_inner);
-        *tuned = change(&tuned);
+        *tuned = tuned.floored(floor);
         self.params_version.fetch_add(1, Ordering::Release);
     }
 
@@ -184,10 +228,10 @@ impl Shared {
         drop(governor);
         let configured = {
             let tuned = self.tuned.read().unwrap_or_else(PoisonError::into_inner);
-            if floor.max(tuned.floor) <= tuned.configured.mi_min {
+            if floor.max(tuned.floor) <= tuned.mi_min() {
                 return; // no flow notices
             }
-            tuned.configured.mi_min
+            tuned.mi_min()
         };
         if floor > configured {
             tracing::warn!(
@@ -200,7 +244,7 @@ impl Shared {
                 "monitor intervals are as configured again"
             );
         }
-        self.tune(|tuned| Tuned::new(tuned.configured.clone(), floor));
+        self.stretch(floor);
     }
 
     fn facts(&self, sock_id: u32) -> Option<FlowFact> {
@@ -288,6 +332,11 @@ struct State {
     send_failed: bool,
     controller: Controller,
     params_version: u32,
+    /// The flow as policies look at it.
+    connection: Connection,
+    verdict: Verdict,
+    /// How old it was when it came under its policy.
+    met_at: Duration,
     /// The governor's mark.
     governed: u32,
     /// The round of [`crate::stats::Live`] in which the flow last told its numbers.
@@ -297,6 +346,8 @@ struct State {
     rtt_sum_us: f64,
     rtt_samples: f64,
     rtt_min_us: u64,
+    /// Sum of the rates asked for, one for each report, Mbit/s.
+    rate_sum_mbit: f64,
 }
 
 /// One flow under the agent.
@@ -330,6 +381,7 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
         shared.stats.counters.flow_started(readopted);
         let (state, first) = match kept {
             Some(mut state) => {
+                shared.reassign(sock_id, &mut state);
                 let first = state
                     .controller
                     .readopt(Bytes::new(u64::from(info.init_cwnd)), resume);
@@ -345,11 +397,12 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
                 });
                 (state, first)
             }
-            None => begin(&shared, &info, (local, remote), resume),
+            None => begin(&shared, &info, fact, resume),
         };
         tracing::info!(
             target: "flow",
             sock_id, %local, %remote, mss = info.mss, init_cwnd = info.init_cwnd, resumed = resume.is_some(), readopted,
+            policy = &*state.verdict.name, role = state.verdict.role.name(),
             "flow start"
         );
         let mut flow = Pk3cFlow {
@@ -357,7 +410,9 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
             datapath,
             state: Some(state),
         };
-        flow.install(&first);
+        if !flow.is_left() {
+            flow.install(&first);
+        }
         flow
     }
 }
@@ -365,9 +420,10 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
 fn begin(
     shared: &Shared,
     info: &DatapathInfo,
-    (local, remote): (SocketAddr, SocketAddr),
+    fact: Option<FlowFact>,
     resume: Option<(Rate, Micros)>,
 ) -> (Box<State>, Decision) {
+    let (local, remote) = local_and_remote(info, fact);
     let flow = shared.flows.fetch_add(1, Ordering::Relaxed) + 1;
     let seed = shared.seed.wrapping_add(flow);
     let start = FlowStart {
@@ -376,7 +432,10 @@ fn begin(
         resume,
     };
     let params_version = shared.params_version.load(Ordering::Acquire);
-    let params = shared.params();
+    let assignments = &shared.assignments;
+    let connection = assignments.connection((local, remote), fact);
+    let verdict = assignments.assign(info.sock_id, &connection, &shared.stats.policies);
+    let params = shared.params(verdict.policy);
     if params_version > 0 {
         shared.record(|| Line::Params {
             flow: None,
@@ -405,6 +464,9 @@ fn begin(
         send_failed: false,
         controller,
         params_version,
+        connection,
+        verdict,
+        met_at: fact.map_or(Duration::ZERO, |fact| fact.age),
         governed: 0,
         told: 0,
         decisions: [0; Reason::ALL.len()],
@@ -412,11 +474,39 @@ fn begin(
         rtt_sum_us: 0.0,
         rtt_samples: 0.0,
         rtt_min_us: u64::MAX,
+        rate_sum_mbit: 0.0,
     };
     (Box::new(state), first)
 }
 
+impl Shared {
+    /// Puts a flow under the policy that is in force for it now; says under which role it was before.
+    fn reassign(&self, sock_id: u32, state: &mut State) -> Role {
+        let fact = self.facts(sock_id);
+        self.assignments.complete(&mut state.connection, fact);
+        let stats = &self.stats.policies;
+        let verdict = self.assignments.assign(sock_id, &state.connection, stats);
+        let is_new = (&verdict.name, verdict.role) != (&state.verdict.name, state.verdict.role);
+        if is_new {
+            let age = fact.map(|fact| fact.age);
+            state.met_at = age.unwrap_or(state.met_at);
+            tracing::info!(
+                target: "flow",
+                sock_id, policy = &*verdict.name, role = verdict.role.name(), was = state.verdict.role.name(),
+                "flow under another policy"
+            );
+        }
+        std::mem::replace(&mut state.verdict, verdict).role
+    }
+}
+
 impl<I: Ipc> Pk3cFlow<I> {
+    /// Whether a policy leaves the flow to the kernel.
+    fn is_left(&self) -> bool {
+        let state = self.state.as_ref();
+        state.is_some_and(|state| state.verdict.role == Role::Kernel)
+    }
+
     /// Installs the program with the first rate, window and plan.
     fn install(&mut self, first: &Decision) {
         let (Some(command), Some(state)) = (first.command, &mut self.state) else {
@@ -461,6 +551,7 @@ impl<I: Ipc> Pk3cFlow<I> {
 impl State {
     fn count(&mut self, raw: &RawReport, decision: &Decision) {
         self.decisions[decision.reason as usize] += 1;
+        self.rate_sum_mbit += decision.rate.mbit();
         self.lost_pkts += raw.lost as f64;
         if raw.n > 0 {
             self.rtt_sum_us += raw.sr as f64;
@@ -475,6 +566,56 @@ impl State {
 
     fn delivered_pkts(&self) -> f64 {
         self.controller.estimator().delivered_pkts()
+    }
+
+    /// Parameters, and policies, have changed: the next report is answered under the new ones. Returns whether the agent
+    /// takes the flow over from the kernel with it.
+    fn take_changes(&mut self, sock_id: u32, shared: &Shared, version: u32) -> bool {
+        self.params_version = version;
+        let before = shared.reassign(sock_id, self);
+        let (flow, params) = (self.flow, shared.params(self.verdict.policy));
+        shared.record(|| Line::Params {
+            flow: Some(flow),
+            params: record::texts(&params),
+        });
+        self.controller.set_params(params);
+        before.is_observed() && self.verdict.role == Role::Driven
+    }
+
+    /// The kernel hands the flow over while its program runs: goes on from what it sends now, not from what it would have
+    /// sent.
+    fn take_over(&mut self, shared: &Shared, sent: Rate) -> Decision {
+        let srtt = self.controller.estimator().srtt();
+        let known = Some((sent, srtt)).filter(|_| sent > Rate::ZERO && srtt > Micros::ZERO);
+        let resume = record::resume(record::resumed(known));
+        let cwnd = Bytes::from_f64(sent.bytes_in(srtt));
+        let decision = self.controller.readopt(cwnd, resume);
+        let (flow, at_s) = (self.flow, shared.at_s());
+        shared.record(|| Line::Readopt {
+            flow,
+            at_s,
+            init_cwnd: cwnd.get(),
+            resume: record::resumed(resume),
+            decision: Decided::from(&decision),
+        });
+        decision
+    }
+
+    /// How the flow fared, and in which arm of an experiment.
+    fn outcome(&self, carried: Carried, duration: Duration) -> Option<(Arm, Outcome)> {
+        let (arm, unit) = self.verdict.arm?;
+        let packets = f64::from(carried.packets_delivered) + f64::from(carried.packets_lost);
+        let sampled = self.rtt_samples > 0.0;
+        let outcome = Outcome {
+            unit,
+            duration,
+            bytes: carried.bytes_acked,
+            rtt_s: sampled.then(|| self.rtt_sum_us * 1e-6 / self.rtt_samples),
+            rtt_min_s: sampled.then_some(self.rtt_min_us as f64 * 1e-6),
+            loss: (packets > 0.0).then(|| f64::from(carried.packets_lost) / packets),
+            met_at: self.met_at,
+        };
+        Some((arm, outcome))
     }
 
     /// What is shown of the flow while it runs.
@@ -517,15 +658,8 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
         let arrived = stats.counters.report_arrived();
         self.shared.govern(&mut state.governed);
         let version = self.shared.params_version.load(Ordering::Acquire);
-        if version != state.params_version {
-            state.params_version = version;
-            let (flow, params) = (state.flow, self.shared.params());
-            self.shared.record(|| Line::Params {
-                flow: Some(flow),
-                params: record::texts(&params),
-            });
-            state.controller.set_params(params);
-        }
+        let taken_over =
+            version != state.params_version && state.take_changes(sock_id, shared, version);
         let (mi, decision) = state.controller.on_report_measured(&raw);
         state.count(&raw, &decision);
         if stats.live.explains() {
@@ -548,6 +682,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             reason = decision.reason.name(),
             plan = raw.plan(),
             slot = raw.tag % 32,
+            role = state.verdict.role.name(),
         );
         self.shared.record(|| Line::Report {
             flow,
@@ -555,7 +690,12 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             stale: decision.reason == Reason::Stale,
             decision: Decided::from(&decision),
         });
-        if let Some(command) = decision.command {
+        let command = if taken_over {
+            state.take_over(&self.shared, mi.send_rate).command
+        } else {
+            decision.command
+        };
+        if let Some(command) = command.filter(|_| !self.is_left()) {
             self.send(command);
         }
         let counters = &self.shared.stats.counters;
@@ -573,6 +713,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
         let sock_id = self.datapath.get_sock_id();
         self.shared.stats.counters.flow_ended();
         self.shared.stats.live.forget(sock_id);
+        self.shared.assignments.forget(sock_id);
         let fact = self.shared.facts(sock_id);
         let known_s = self.shared.at_s() - state.began_s;
         let duration_s = fact.map_or(known_s, |fact| fact.age.as_secs_f64());
@@ -580,6 +721,18 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             (state.delivered_pkts() * f64::from(state.mss)) as u64,
             |fact| fact.bytes_acked,
         );
+        let by_reports = [state.delivered_pkts(), state.lost_pkts].map(|packets| packets as u32);
+        let [packets_delivered, packets_lost] = fact.map_or(by_reports, |fact| {
+            [fact.packets_delivered, fact.packets_lost]
+        });
+        let carried = Carried {
+            bytes_acked,
+            packets_delivered,
+            packets_lost,
+        };
+        let outcome = state.outcome(carried, Duration::from_secs_f64(duration_s.max(0.0)));
+        self.shared.stats.policies.end(sock_id, carried, outcome);
+        let observed = state.verdict.role.is_observed() && state.reports() > 0;
         tracing::info!(
             target: "flow",
             sock_id,
@@ -593,6 +746,9 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             rtt_mean_ms = (state.rtt_samples > 0.0).then_some(state.rtt_sum_us * 1e-3 / state.rtt_samples),
             loss = state.lost_pkts / (state.lost_pkts + state.delivered_pkts()).max(1.0),
             fallback_episodes = fact.map(|fact| fact.fallback_episodes),
+            policy = &*state.verdict.name,
+            role = state.verdict.role.name(),
+            would_rate_mbit = observed.then(|| state.rate_sum_mbit / state.reports() as f64),
             "flow end"
         );
     }
@@ -604,6 +760,7 @@ impl<I: Ipc> Drop for Pk3cFlow<I> {
         if let Some(state) = self.state.take() {
             let sock_id = self.datapath.get_sock_id();
             self.shared.stats.live.forget(sock_id);
+            self.shared.assignments.forget(sock_id);
             self.shared.keep(
                 sock_id,
                 Kept {
@@ -630,6 +787,9 @@ mod tests {
             bytes_acked: 0,
             srtt: srtt.map(Micros::new),
             pacing_rate,
+            packets_delivered: 0,
+            packets_lost: 0,
+            cgroup: None,
         })
     }
 

@@ -29,6 +29,7 @@ pub mod governor;
 pub mod handbrake;
 pub mod params;
 pub mod plan;
+pub mod policy;
 pub mod program;
 pub mod record;
 pub mod simulate;

@@ -3,11 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pk3c_ccp::agent::{Config, FlowFact, FlowFacts, Pk3c};
+use pk3c_ccp::agent::{Config, Enforcer, FlowFact, FlowFacts, Pk3c};
 use pk3c_ccp::params::Params;
+use pk3c_ccp::policy::{
+    self, Action, Arm, By, Conditions, Experiment, Limits, Policies, Policy, Role,
+};
 use pk3c_ccp::program::{self, RawReport};
 use pk3c_ccp::record::{Recorder, Replay};
-use pk3c_ccp::units::{Micros, Rate};
+use pk3c_ccp::stats::Stats;
+use pk3c_ccp::units::{Micros, Rate, Ratio};
 use portus::RunBuilder;
 use portus::ipc::{BackendBuilder, Ipc};
 use portus::lang::{Reg, Scope, compile};
@@ -226,7 +230,204 @@ fn fact(age_s: u64) -> FlowFact {
         bytes_acked: 30_000_000,
         srtt: Some(Micros::new(40_000)),
         pacing_rate: Some(3_000_000),
+        packets_delivered: 21_000,
+        packets_lost: 210,
+        cgroup: None,
     }
+}
+
+/// A datapath that notes what it is told to do with flows.
+#[derive(Default)]
+struct Noted(Mutex<Vec<(u32, Role, Limits)>>);
+
+impl Enforcer for Noted {
+    fn enforce(&self, sock_id: u32, role: Role, limits: &Limits) -> bool {
+        self.0.lock().unwrap().push((sock_id, role, *limits));
+        true
+    }
+}
+
+/// A policy for flows to the other end of [`fact`].
+fn policy(name: &str, action: Action) -> Policy {
+    Policy {
+        name: name.into(),
+        conditions: Conditions {
+            destinations: vec![policy::network("10.0.0.2").unwrap()],
+            ..Conditions::default()
+        },
+        action,
+        overrides: Vec::new(),
+        limits: Limits::default(),
+    }
+}
+
+/// An agent with a policy whose flows are that of [`fact`].
+fn agent_with(policy: Policy) -> (Pk3c, Arc<Noted>, Arc<Stats>) {
+    let (noted, stats) = (Arc::<Noted>::default(), Arc::<Stats>::default());
+    let agent = Pk3c::new(Config {
+        facts: Some(Arc::new(Facts(fact(0)))),
+        enforcer: Some(noted.clone()),
+        stats: stats.clone(),
+        ..Config::default()
+    });
+    agent.set_policies(Policies::new(vec![policy])).unwrap();
+    (agent, noted, stats)
+}
+
+fn create() -> Step {
+    Step::Create {
+        sid: 5,
+        cwnd: 10_000,
+    }
+}
+
+fn first_report() -> Step {
+    let raw = RawReport {
+        n: 1,
+        dlv: 2,
+        sr: 40_000,
+        rmin: 40_000,
+        ..report(0, 9, 50_000)
+    };
+    Step::Report { sid: 5, raw }
+}
+
+#[test]
+fn a_flow_left_to_the_kernel_is_sent_nothing_until_a_reload_takes_it() {
+    let (agent, noted, stats) = agent_with(policy("lan", Action::Kernel));
+    let control = agent.clone();
+    let told = play(
+        &agent,
+        vec![
+            create(),
+            Step::Do(Box::new(move || {
+                control.set_policies(Policies::default()).unwrap();
+            })),
+            // The datapath offers it.
+            create(),
+            first_report(),
+            Step::Close { sid: 5 },
+        ],
+    );
+    let noted = noted.0.lock().unwrap();
+    let mut roles: Vec<_> = noted
+        .iter()
+        .map(|(sock_id, role, _)| (*sock_id, *role))
+        .collect();
+    // Saying it again does no harm.
+    roles.dedup();
+    assert_eq!(roles, [(5, Role::Kernel), (5, Role::Driven)]);
+    let kinds: Vec<_> = told.iter().map(|(kind, ..)| *kind).collect();
+    assert_eq!(kinds[0], CHANGE, "the program is installed once it is ours");
+    assert!(kinds[1..].iter().all(|kind| *kind == UPDATE), "{kinds:?}");
+    assert!(stats.policies.assigned().is_empty());
+}
+
+#[test]
+fn a_shadow_s_program_is_installed_and_commanded_as_ever() {
+    let limits = Limits {
+        max_rate: Some(Rate::from_mbit(50.0)),
+        ..Limits::default()
+    };
+    let shadow = Policy {
+        overrides: vec![("start-rate", "3mbit".to_owned())],
+        limits,
+        ..policy("web", Action::Shadow)
+    };
+    let (agent, noted, _) = agent_with(shadow);
+    let told = play(&agent, vec![create(), first_report()]);
+    assert_eq!(*noted.0.lock().unwrap(), [(5, Role::Shadow, limits)]);
+    assert_eq!(told[0].0, CHANGE);
+    let rate = Rate::from_mbit(3.0).to_wire();
+    assert_eq!(
+        told[0].2["Rate"],
+        u64::from(rate),
+        "the policy's own parameter"
+    );
+    assert_eq!(told[1].0, UPDATE, "a plan");
+}
+
+#[test]
+fn a_reload_changes_running_flows_and_a_shadow_is_taken_over_from_what_it_sends() {
+    let (agent, noted, _) = agent_with(policy("web", Action::Shadow));
+    let control = agent.clone();
+    let told = play(
+        &agent,
+        vec![
+            create(),
+            first_report(),
+            Step::Do(Box::new(move || {
+                let drive = policy("web", Action::Drive);
+                control.set_policies(Policies::new(vec![drive])).unwrap();
+            })),
+            Step::Report {
+                sid: 5,
+                raw: report(1, 1, 120_000),
+            },
+        ],
+    );
+    let roles: Vec<_> = noted
+        .0
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(_, role, _)| *role)
+        .collect();
+    assert_eq!(roles, [Role::Shadow, Role::Driven]);
+    let (kind, _, fields) = told.last().unwrap();
+    // 20 packets of a 1000-byte segment and its headers in 20 ms.
+    let sent = 20.0 * 1000.0 / 0.02;
+    let rate = fields["Rate"] as f64;
+    assert_eq!(*kind, UPDATE);
+    assert!(
+        (0.9 * sent..1.2 * sent).contains(&rate),
+        "{rate} is not near {sent}"
+    );
+}
+
+#[test]
+fn an_experiment_notes_how_its_flows_fared() {
+    let experiment = Experiment {
+        share: Ratio::new(0.5),
+        by: By::Connection,
+        key: "k".to_owned(),
+    };
+    let (agent, noted, stats) = agent_with(policy("web", Action::Compare(experiment)));
+    play(
+        &agent,
+        vec![create(), first_report(), Step::Close { sid: 5 }],
+    );
+    let trial = &stats.policies.trials()[0];
+    let (_, role, _) = noted.0.lock().unwrap()[0];
+    let arm = match role {
+        Role::Driven => Arm::Treatment,
+        Role::Control => Arm::Control,
+        other => panic!("{other}"),
+    };
+    let collected = &trial.arms[arm as usize];
+    assert_eq!(collected.flows, 1);
+    let outcome = collected.outcomes[0];
+    assert_eq!((outcome.bytes, outcome.rtt_s), (30_000_000, Some(0.04)));
+    assert!((outcome.loss.unwrap() - 210.0 / 21_210.0).abs() < 1e-9);
+}
+
+#[test]
+fn parameters_that_do_not_fit_a_policy_change_nothing() {
+    let slow = Policy {
+        overrides: vec![("max-rate", "5mbit".to_owned())],
+        ..policy("slow", Action::Drive)
+    };
+    let (agent, _, _) = agent_with(slow);
+    let fast = Params {
+        start_rate: Rate::from_mbit(8.0),
+        ..Params::default()
+    };
+    let said = agent.set_params(fast).unwrap_err().to_string();
+    assert!(
+        said.contains("`slow`") && said.contains("--max-rate"),
+        "{said}"
+    );
+    assert_eq!(agent.params(), Params::default());
 }
 
 #[test]
@@ -387,7 +588,7 @@ fn parameters_change_while_flows_run() {
                 sid: 5,
                 cwnd: 10_000,
             },
-            Step::Do(Box::new(move || control.set_params(slower))),
+            Step::Do(Box::new(move || control.set_params(slower).unwrap())),
             Step::Report {
                 sid: 5,
                 raw: report(0, 9, 50_000),

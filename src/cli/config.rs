@@ -4,12 +4,14 @@
 //! what `--print-config` prints are the flags' help texts, values and where these come from. A flag on the command line
 //! beats the file, the file beats the default.
 
+use super::policy;
 use super::run::RunArgs;
 use super::scenario::reader::Source;
 use anyhow::{Context, Error, Result, anyhow};
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+use pk3c_ccp::policy::Policies;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -17,6 +19,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 const VERB: &str = "run";
+/// Key of the policies: they are not flags.
+pub(crate) const POLICY: &str = "policy";
 /// Flags that a file cannot have: they are about files.
 const NOT_IN_FILES: [&str; 3] = ["config", "print-config", "help"];
 
@@ -53,6 +57,10 @@ pub(crate) struct Configuration {
     pub(crate) args: RunArgs,
     /// All options that a file may have, in the order of the help text.
     pub(crate) settings: Vec<Setting>,
+    /// Which connections get something else.
+    pub(crate) policies: Policies,
+    /// The lines of the file on which they begin.
+    policy_lines: Vec<usize>,
 }
 
 impl Configuration {
@@ -73,6 +81,8 @@ impl Configuration {
                 file,
                 args,
                 settings,
+                policies: Policies::default(),
+                policy_lines: Vec::new(),
             });
         };
         let text = std::fs::read_to_string(path)
@@ -82,7 +92,7 @@ impl Configuration {
             name: &name,
             text: &text,
         };
-        let in_file = entries(source)?;
+        let (in_file, written) = entries(source)?;
         let mut merged: Vec<OsString> = command_line.iter().take(2).cloned().collect();
         for arg in options() {
             let entry = arg.get_long().and_then(|key| in_file.get_key_value(key));
@@ -102,11 +112,20 @@ impl Configuration {
         let lines = in_file.iter();
         let lines = lines.map(|(key, entry)| (key.as_str(), source.line(&entry.at)));
         let settings = settings(&given, &matches, &lines.collect());
+        for policy in &written {
+            policy.check(source, &args.params.0)?;
+        }
+        let (policies, policy_lines): (Vec<_>, _) = written
+            .into_iter()
+            .map(|one| (one.policy, one.line))
+            .unzip();
         Ok(Self {
             command_line,
             file,
             args,
             settings,
+            policies: Policies::new(policies),
+            policy_lines,
         })
     }
 
@@ -121,10 +140,18 @@ impl Configuration {
     /// Names of the options that have other values than `other`.
     pub(crate) fn changed_from(&self, other: &Self) -> Vec<&str> {
         let pairs = self.settings.iter().zip(&other.settings);
-        pairs
+        let changed = pairs
             .filter(|(one, other)| one.value != other.value)
-            .map(|(one, _)| one.name.as_str())
-            .collect()
+            .map(|(one, _)| one.name.as_str());
+        let policies = (self.policies != other.policies).then_some(POLICY);
+        changed.chain(policies).collect()
+    }
+
+    /// File and line of a policy.
+    pub(crate) fn policy_place(&self, index: usize) -> String {
+        let file = self.file.clone().unwrap_or_default();
+        let line = self.policy_lines.get(index).copied().unwrap_or_default();
+        format!("{}:{line}", file.display())
     }
 
     /// A TOML file of this configuration, with what each value means, what is allowed, and where it comes from.
@@ -138,6 +165,12 @@ impl Configuration {
         for (arg, setting) in options().iter().zip(&self.settings) {
             self.annotate(arg, setting, &mut text)
                 .expect("writing to a string does not fail");
+        }
+        if self.policies.is_empty() {
+            return text + policy::EXAMPLE;
+        }
+        for (index, policy) in self.policies.all().iter().enumerate() {
+            text += &policy::annotated(policy, &self.policy_place(index));
         }
         text
     }
@@ -268,12 +301,14 @@ impl Entry {
     }
 }
 
-/// All values of a file, each checked by itself.
-fn entries(source: Source<'_>) -> Result<BTreeMap<String, Entry>> {
+/// All values of a file and its policies, each checked by itself.
+fn entries(source: Source<'_>) -> Result<(BTreeMap<String, Entry>, Vec<policy::Written>)> {
     let mut table = source.table()?;
     let options = options();
-    let known: Vec<_> = options.iter().filter_map(Arg::get_long).collect();
+    let flags = options.iter().filter_map(Arg::get_long);
+    let known: Vec<_> = flags.chain([POLICY]).collect();
     table.expect(&known)?;
+    let policies = policy::read(source, &mut table)?;
     let mut entries = BTreeMap::new();
     for arg in &options {
         let Some(key) = arg.get_long() else { continue };
@@ -293,7 +328,7 @@ fn entries(source: Source<'_>) -> Result<BTreeMap<String, Entry>> {
         let entry = text.map(|text| Entry { at, switch, text });
         entries.extend(entry.map(|entry| (key.to_owned(), entry)));
     }
-    Ok(entries)
+    Ok((entries, policies))
 }
 
 /// Whether a flag takes the value, as far as it can be said of one flag alone.

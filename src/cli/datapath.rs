@@ -1,12 +1,14 @@
 //! `--datapath`: which datapath the agent drives, and what each knows of its flows.
 
 use super::NAME;
+use super::config::Configuration;
 use anyhow::{Context, Result, anyhow};
-use ccp_bpf::{Config, Datapath};
+use ccp_bpf::{Config, Datapath, Governance, Mode};
 use ccp_char::CharIpc;
 use clap::ValueEnum;
-use pk3c_ccp::agent::{FlowFact, FlowFacts};
-use pk3c_ccp::units::Micros;
+use pk3c_ccp::agent::{Enforcer, FlowFact, FlowFacts};
+use pk3c_ccp::policy::{Limits, Role};
+use pk3c_ccp::units::{Micros, Rate};
 use std::path::Path;
 use tracing::info;
 
@@ -57,6 +59,18 @@ pub(crate) fn open(choice: Choice, config: Config, device: &Path) -> Result<Open
     }
 }
 
+/// The fastest that any connection may go under a configuration, bytes/s. The datapath keeps it, whatever the agent asks
+/// for, and what it loads with it keeps until the next start.
+pub(crate) fn max_rate(configuration: &Configuration) -> u64 {
+    let base = &configuration.args.params.0;
+    let policies = configuration.policies.all().iter();
+    let rates =
+        policies.filter_map(|policy| policy.params(base).ok().map(|params| params.max_rate));
+    let fastest = rates.fold(base.max_rate, Rate::max);
+    let smallest = Config::new(NAME).min_rate;
+    u64::from(fastest.to_wire()).max(smallest)
+}
+
 /// The names under which sockets can choose a module's congestion control.
 pub(crate) fn module_names() -> String {
     let listed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -84,7 +98,33 @@ impl FlowFacts for BpfFacts {
             bytes_acked: flow.stats.bytes_acked,
             srtt: (flow.stats.srtt_us > 0).then(|| Micros::new(flow.stats.srtt_us.into())),
             pacing_rate: None,
+            packets_delivered: flow.stats.packets_delivered,
+            packets_lost: flow.stats.packets_lost,
+            cgroup: (flow.cgroup_id > 0).then_some(flow.cgroup_id),
         })
+    }
+}
+
+/// The eBPF datapath as what keeps policies.
+pub(crate) struct BpfEnforcer(pub(crate) ccp_bpf::Observer);
+
+impl Enforcer for BpfEnforcer {
+    fn enforce(&self, sock_id: u32, role: Role, limits: &Limits) -> bool {
+        let mode = match role {
+            Role::Driven => Mode::Drive,
+            Role::Shadow | Role::Control => Mode::Observe,
+            Role::Kernel => Mode::Leave,
+        };
+        let none = ccp_bpf::Limits::NONE;
+        let bytes = |rate: Rate| rate.bytes_per_sec() as u64;
+        let limits = ccp_bpf::Limits {
+            min_rate: limits.min_rate.map_or(none.min_rate, bytes),
+            max_rate: limits.max_rate.map_or(none.max_rate, bytes),
+            max_loss_ppm: limits.max_loss.map_or(none.max_loss_ppm, |share| {
+                (share.get() * 1e6).round() as u32
+            }),
+        };
+        self.0.govern(sock_id, Governance { mode, limits })
     }
 }
 
@@ -103,6 +143,9 @@ impl FlowFacts for CharFacts {
             bytes_acked: flow.bytes_acked,
             srtt: (flow.srtt_us > 0).then(|| Micros::new(flow.srtt_us.into())),
             pacing_rate: None,
+            packets_delivered: flow.packets_delivered,
+            packets_lost: flow.packets_lost,
+            cgroup: None,
         })
     }
 }

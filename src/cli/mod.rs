@@ -1,5 +1,6 @@
 //! The command line: one module per verb.
 
+mod adopt;
 mod config;
 mod control;
 mod datapath;
@@ -12,6 +13,7 @@ mod lab;
 mod log;
 mod operate;
 mod params;
+mod policy;
 mod privileges;
 mod replay;
 mod run;
@@ -19,6 +21,7 @@ mod scenario;
 mod sim;
 mod status;
 mod top;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -61,6 +64,9 @@ enum Verb {
     Reload(operate::ReloadArgs),
     /// Change what a running agent logs
     Log(operate::LogArgs),
+    /// Say which connections get what (policies of a configuration file), and what experiments found
+    #[command(subcommand)]
+    Policy(policy::PolicyVerb),
     /// Have a running agent hand all its flows to the kernel's Cubic, or take them back
     Drain(operate::DrainArgs),
     /// Compare cubic, bbr and pk3c on three emulated paths, in under three minutes
@@ -77,6 +83,8 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Remove what an agent that was killed left: the registration, its pins, the default
     Detach(detach::DetachArgs),
+    /// Show what PK3C wants of the kernel's settings and why, change them, or put them back
+    Tune(tune::TuneArgs),
     /// Write manual pages, completions and a configuration file, for packages
     #[command(hide = true)]
     Generate(generate::GenerateArgs),
@@ -92,6 +100,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Set(args) => operate::set(&args).map(|()| ExitCode::SUCCESS),
         Verb::Reload(args) => operate::reload(&args).map(|()| ExitCode::SUCCESS),
         Verb::Log(args) => operate::log(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Policy(verb) => policy::run(&verb).map(|()| ExitCode::SUCCESS),
         Verb::Drain(args) => operate::drain(&args).map(|()| ExitCode::SUCCESS),
         Verb::Demo(args) => demo::run(&args),
         Verb::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
@@ -99,6 +108,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Replay(args) => replay::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Detach(args) => detach::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Tune(args) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         Verb::Generate(args) => generate::run(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -1,5 +1,6 @@
 //! The verbs that change a running agent: `set`, `reload`, `log`, `drain`; and `explain`, which asks it for reasons.
 
+use super::adopt;
 use super::control::{AgentArgs, Client, Request};
 use super::replay::explain::{ANSWER, HEADING, NOTE};
 use anyhow::{Result, anyhow, bail};
@@ -44,6 +45,11 @@ pub(crate) struct DrainArgs {
     /// Take the flows back
     #[arg(long)]
     undo: bool,
+    /// Then give all sockets of this network namespace that use pk3c, listeners too, to NAME, a
+    /// congestion control of the kernel (cubic unless given): nothing of the datapath is left in use.
+    /// Needs root, and cannot be undone; `run --adopt` takes connections over
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "cubic", conflicts_with = "undo")]
+    hand_back: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -141,6 +147,10 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
         "flows are driven again with their next ACKs"
     };
     writeln!(io::stdout(), "{said}")?;
+    if let Some(name) = &args.hand_back {
+        let moved = adopt::hand_back(name)?;
+        writeln!(io::stdout(), "{moved} sockets were given to {name}")?;
+    }
     Ok(())
 }
 

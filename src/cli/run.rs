@@ -1,29 +1,32 @@
-//! `pk3c-ccp run`: the agent, from its start to SIGINT or SIGTERM, or to SIGHUP if it has no configuration file.
+//! `pk3c-ccp run`: the agent, from its start to SIGINT or SIGTERM, or to SIGHUP if it has no configuration file. SIGUSR2
+//! ends it as `--keep` would, for an upgrade.
 
+use super::adopt::{self, Names, Ports};
 use super::config::Configuration;
 use super::control::{self, BpfView, CharView, Operator, Service, supervised};
-use super::datapath::{self, BpfFacts, CharFacts, Choice, Opened};
+use super::datapath::{self, BpfEnforcer, BpfFacts, CharFacts, Choice, Opened};
 use super::default_cc::DefaultCc;
 use super::log::{self, LogFormat, LogLevel};
 use super::params::ParamArgs;
+use super::policy;
 use super::privileges::{self, Confined};
 use super::{NAME, PIN_DIR};
 use anyhow::{Context, Result, anyhow, bail};
 use caps::Capability;
 use ccp_bpf::{Config, Datapath};
 use ccp_char::CharIpc;
-use pk3c_ccp::agent::{self, FlowFacts, Pk3c};
+use pk3c_ccp::agent::{self, Enforcer, FlowFacts, Pk3c};
 use pk3c_ccp::exp::Exp;
 use pk3c_ccp::record::Recorder;
 use pk3c_ccp::stats::{DatapathView, Monitor, Stats};
 use portus::RunBuilder;
 use portus::ipc::{BackendBuilder, Ipc};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Instant;
 use tracing::{error, info};
@@ -46,8 +49,17 @@ pub(crate) struct RunArgs {
     /// and restore the old one at the end
     #[arg(long)]
     default: bool,
+    /// Take running connections over, too: those with these local ports (as in 80,443), or all
+    #[arg(long, value_name = "PORTS|all", num_args = 0..=1, default_missing_value = "all",
+          value_parser = adopt::ports)]
+    adopt: Option<Ports>,
+    /// The congestion controls whose connections --adopt takes (as in cubic,bbr), instead of the
+    /// machine's default
+    #[arg(long, value_name = "NAMES", requires = "adopt", value_parser = adopt::names)]
+    adopt_from: Option<Names>,
     /// At the end, leave the datapath (and the default) in place for the next start: connections go
-    /// on under the kernel's Cubic until then, and the next agent takes the same ones over
+    /// on under the kernel's Cubic until then, and the next agent takes the same ones over. SIGUSR2
+    /// ends the agent in this way, too
     #[arg(long)]
     keep: bool,
     /// Write every report and decision to FILE, as JSON lines, for `pk3c-ccp replay`. Costs about a
@@ -105,12 +117,14 @@ pub(crate) fn run() -> Result<()> {
         );
     }
     // Before anything that would have to be put back.
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot handle signals")?;
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("cannot handle signals")?;
     let go_on = Arc::new(AtomicBool::new(true));
 
     let config = Config {
         pin_dir: args.pin_dir.clone(),
         max_flows: args.max_flows,
+        max_flow_rate: datapath::max_rate(&configuration),
         ..Config::new(NAME)
     };
     let recorder = args
@@ -121,6 +135,7 @@ pub(crate) fn run() -> Result<()> {
         .with_context(|| format!("cannot record to {}", name_of(args.record.as_ref())))?;
     let agent = Agent {
         args,
+        keep: args.keep,
         surface: Some((configuration, log)),
         recorder,
         go_on,
@@ -135,6 +150,8 @@ pub(crate) fn run() -> Result<()> {
 /// The agent, whatever its datapath.
 struct Agent<'a> {
     args: &'a RunArgs,
+    /// Leave the datapath in place at the end.
+    keep: bool,
     /// What the control plane needs of the start.
     surface: Option<(Configuration, LogLevel)>,
     recorder: Option<Recorder>,
@@ -145,10 +162,12 @@ struct Agent<'a> {
 impl Agent<'_> {
     fn over_bpf(mut self, datapath: Datapath, signals: &mut Signals) -> Result<()> {
         let facts = Arc::new(BpfFacts(datapath.observer()));
+        let enforcer = Arc::new(BpfEnforcer(datapath.observer()));
         let view = Arc::new(BpfView(datapath.observer()));
         let sock = datapath.ipc().context("cannot connect to the datapath");
         let result = sock.and_then(|sock| {
-            self.serve(sock, facts, view, signals, || {
+            self.adopt()?;
+            self.serve(sock, facts, Some(enforcer), view, signals, || {
                 info!(datapath = ?datapath.origin(), "ready: sockets can choose '{NAME}'");
             })
         });
@@ -159,7 +178,7 @@ impl Agent<'_> {
         let observer = datapath.observer();
         let live_flows = observer.live_flows();
         let counters = observer.counters();
-        if self.args.keep {
+        if self.keep {
             drop(datapath);
             info!(
                 live_flows,
@@ -183,14 +202,16 @@ impl Agent<'_> {
         let observer = sock.observer();
         let facts = Arc::new(CharFacts(observer.clone()));
         let view = Arc::new(CharView::new(observer.clone()));
-        let result = self.serve(sock, facts, view, signals, || {
-            let names = datapath::module_names();
-            info!(datapath = "Module", "ready: sockets can choose {names}");
+        let result = self.adopt().and_then(|()| {
+            self.serve(sock, facts, None, view, signals, || {
+                let names = datapath::module_names();
+                info!(datapath = "Module", "ready: sockets can choose {names}");
+            })
         });
         if let Err(error) = &result {
             error!("{error:#}");
         }
-        let restored = if self.args.keep {
+        let restored = if self.keep {
             Ok(())
         } else {
             self.restore_default()
@@ -208,6 +229,14 @@ impl Agent<'_> {
         result.and(restored)
     }
 
+    /// Takes running connections over, if that is asked for.
+    fn adopt(&self) -> Result<()> {
+        let (ports, from) = (&self.args.adopt, self.args.adopt_from.as_ref());
+        ports
+            .as_ref()
+            .map_or(Ok(()), |ports| adopt::take_over(ports, from, &self.default))
+    }
+
     fn restore_default(&self) -> Result<()> {
         let restored = self.default.restore();
         match &restored {
@@ -218,19 +247,28 @@ impl Agent<'_> {
         restored.map(drop)
     }
 
-    /// Runs the algorithm over a datapath until a signal, or until it ends by itself.
+    /// Runs the algorithm over a datapath until a signal, or until it ends by itself. Without an enforcer, policies that
+    /// need one are refused.
     fn serve<I: Ipc>(
         &mut self,
         sock: I,
         facts: Arc<dyn FlowFacts>,
+        enforcer: Option<Arc<dyn Enforcer>>,
         view: Arc<dyn DatapathView>,
         signals: &mut Signals,
         ready: impl FnOnce(),
     ) -> Result<()> {
         let stats = Arc::<Stats>::default();
         let mut controlled = None;
+        let (configuration, log) = self
+            .surface
+            .take()
+            .context("the agent serves one datapath, once")?;
+        let has_enforcer = enforcer.is_some();
+        policy::check(&configuration, has_enforcer)?;
+        let refusal = privileges::Refusal::default();
         let builder = RunBuilder::new(BackendBuilder {
-            sock: Confined::new(sock),
+            sock: Confined::new(sock, self.go_on.clone(), refusal.clone()),
         })
         .with_stop_handle(self.go_on.clone())
         .spawn_thread();
@@ -243,17 +281,23 @@ impl Agent<'_> {
                 facts: Some(facts),
                 recorder: self.recorder.take().map(Arc::new),
                 stats: stats.clone(),
+                enforcer,
             });
+            if !configuration.policies.is_empty() {
+                algorithm.set_policies(configuration.policies.clone())?;
+            }
             controlled = Some(algorithm.clone());
             builder.default_alg(algorithm).run()
         };
         let handle = started.map_err(|e| anyhow!("cannot start the agent: {}", e.0))?;
-        let (configuration, log) = self
-            .surface
-            .take()
-            .context("the agent serves one datapath, once")?;
         let monitor = Arc::new(Monitor::new(stats, view, Instant::now()));
-        let operator = Arc::new(Operator::new(controlled, monitor, log, configuration));
+        let operator = Arc::new(Operator::new(
+            controlled,
+            monitor,
+            log,
+            configuration,
+            has_enforcer,
+        ));
         let place = control::place(&self.args.control);
         let _service = Service::start(operator.clone(), place, self.args.metrics)?;
         if self.args.default {
@@ -261,7 +305,7 @@ impl Agent<'_> {
         }
         // Putting the default back, this agent's or one's before it, is network administration. The pins are this
         // user's own files.
-        privileges::keep_only(&[Capability::CAP_NET_ADMIN]);
+        privileges::keep_only(&[Capability::CAP_NET_ADMIN])?;
         ready();
         supervised::ready();
 
@@ -279,12 +323,21 @@ impl Agent<'_> {
                 supervised::reloading(|| drop(operator.reload()));
             } else {
                 info!(signal, "stopping");
+                self.keep |= signal == SIGUSR2;
                 supervised::stopping();
                 break;
             }
         }
         self.go_on.store(false, Ordering::SeqCst);
-        match watcher.join() {
+        let ended = watcher.join();
+        if let Some(error) = refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
+            return Err(error);
+        }
+        match ended {
             Ok(result) => result.map_err(|e| anyhow!("the agent ended: {}", e.0)),
             Err(_) => Err(anyhow!("the agent panicked")),
         }

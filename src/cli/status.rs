@@ -2,18 +2,19 @@
 
 use super::control::{AgentArgs, Client, Request};
 use anyhow::Result;
-use pk3c_ccp::stats::{FLOW_FIELDS, FlowField, SPECS, Spec, Unit};
+use pk3c_ccp::stats::{FLOW_FIELDS, FlowField, Kind, SPECS, Spec, Unit};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// What is shown of each flow, by name of the field.
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "flow",
     "local",
     "remote",
     "age_seconds",
     "state",
+    "policy",
     "phase",
     "rate_bits_per_second",
     "goodput_bits_per_second",
@@ -76,7 +77,14 @@ fn summary(status: &Value) -> String {
         agent["pid"],
     );
     for spec in SPECS.iter().filter(|spec| spec.name != "build_info") {
-        if let Some(value) = shown(spec, &status["stats"][spec.name]) {
+        let value = &status["stats"][spec.name];
+        if spec.kind == Kind::Histogram && spec.label.is_some() {
+            for (label, histogram) in value.as_object().into_iter().flatten() {
+                if let Some(value) = shown(spec, histogram) {
+                    let _ = writeln!(text, "{:28} {label}: {value}", spec.name);
+                }
+            }
+        } else if let Some(value) = shown(spec, value) {
             let _ = writeln!(text, "{:28} {value}", spec.name);
         }
     }
@@ -202,7 +210,7 @@ mod tests {
         let stats = json!({
             "uptime_seconds": 42.0, "reports": 1200, "reports_dropped": 0,
             "flows": {"driven": 2, "fallback": 0},
-            "flow_rtt_seconds": {"count": 4, "sum": 0.2, "bounds": [0.04, 0.08], "counts": [1, 2, 1]},
+            "flow_rtt_seconds": {"web": {"count": 4, "sum": 0.2, "bounds": [0.04, 0.08], "counts": [1, 2, 1]}},
         });
         let agent = json!({"program": "pk3c-ccp", "version": "1.2.3", "pid": 7, "config": null});
         let text = summary(&json!({"agent": agent, "stats": stats}));
@@ -210,7 +218,7 @@ mod tests {
             "pk3c-ccp 1.2.3, process 7, configuration: no file",
             "uptime_seconds               42.0s",
             "flows                        driven 2",
-            "mean 50.0ms, half at most 80.0ms, 95% more than the last class (4 observations)",
+            "flow_rtt_seconds             web: mean 50.0ms, half at most 80.0ms, 95% more than the last class (4 observations)",
         ] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }

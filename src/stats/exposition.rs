@@ -1,9 +1,9 @@
 //! The statistics in Prometheus' text format, version 0.0.4.
 //!
 //! Nothing here is per flow, and every label has a fixed set of values, so the number of series does not depend on what
-//! the agent meets.
+//! the agent meets: only on how many policies its configuration has.
 
-use super::{Kind, Snapshot, Value};
+use super::{Histogram, Kind, Snapshot, Value};
 use std::fmt::{self, Write};
 
 const PREFIX: &str = "pk3c_";
@@ -34,17 +34,38 @@ fn write(text: &mut String, snapshot: &Snapshot) -> fmt::Result {
                     writeln!(text, "{name}{{{label}=\"{is}\"}} {number}")?;
                 }
             }
-            Value::Histogram(histogram) => {
-                let mut below = 0;
-                for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
-                    below += count;
-                    writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {below}")?;
+            Value::Histogram(histogram) => write_histogram(text, &name, "", histogram)?,
+            Value::Histograms(histograms) => {
+                let label = spec.label.unwrap_or("name");
+                for (is, histogram) in histograms {
+                    write_histogram(text, &name, &format!("{label}=\"{is}\""), histogram)?;
                 }
-                let count = histogram.count();
-                writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {count}")?;
-                writeln!(text, "{name}_sum {}\n{name}_count {count}", histogram.sum)?;
             }
         }
     }
     Ok(())
+}
+
+/// `label` is the label of its series, besides those of the classes.
+fn write_histogram(text: &mut String, name: &str, label: &str, of: &Histogram) -> fmt::Result {
+    let (comma, braced) = if label.is_empty() {
+        ("", String::new())
+    } else {
+        (",", format!("{{{label}}}"))
+    };
+    let mut below = 0;
+    for (bound, count) in of.bounds.iter().zip(&of.counts) {
+        below += count;
+        writeln!(
+            text,
+            "{name}_bucket{{{label}{comma}le=\"{bound}\"}} {below}"
+        )?;
+    }
+    let count = of.count();
+    writeln!(text, "{name}_bucket{{{label}{comma}le=\"+Inf\"}} {count}")?;
+    writeln!(
+        text,
+        "{name}_sum{braced} {}\n{name}_count{braced} {count}",
+        of.sum
+    )
 }

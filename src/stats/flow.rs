@@ -1,7 +1,9 @@
 //! What is told of one flow: the numbers, and the one table that declares them.
 
 use super::live::FlowLive;
+use super::policies::Assigned;
 use super::value::{Cell, Unit};
+use crate::policy::Role;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -71,7 +73,7 @@ impl Lately {
 }
 
 /// All that is known of a flow.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FlowView {
     /// By the datapath.
     pub sample: FlowSample,
@@ -79,9 +81,22 @@ pub struct FlowView {
     pub live: Option<FlowLive>,
     /// Since the look before.
     pub lately: Option<Lately>,
+    /// What it is under; `None` before the agent has met it.
+    pub assigned: Option<Assigned>,
 }
 
 impl FlowView {
+    /// Who drives the flow now.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        let role = self.assigned.as_ref().map(|assigned| assigned.role);
+        match role {
+            _ if self.sample.is_driven => Role::Driven.name(),
+            Some(role) if role != Role::Driven => role.name(),
+            _ => "fallback",
+        }
+    }
+
     /// The agent's smoothed RTT, or the kernel's.
     #[must_use]
     pub fn srtt(&self) -> Option<Duration> {
@@ -137,12 +152,13 @@ flow_fields! {
     "local" "local" Text "Our end" |f| text(f.sample.local);
     "remote" "remote" Text "The other end" |f| text(f.sample.remote);
     "age_seconds" "age" Seconds "Time since it began" |f| number(f.sample.age.as_secs_f64());
-    "state" "state" Text "driven by the agent, or in the datapath's fallback" |f| text(if f.sample.is_driven { "driven" } else { "fallback" });
+    "state" "state" Text "driven by the agent; in the datapath's fallback; or with Cubic by policy: shadow, control or kernel" |f| text(f.state());
+    "policy" "policy" Text "The policy it is under" |f| text(&f.assigned.as_ref()?.policy);
     "driven_ratio" "driven" Ratio "Share of its life that the agent drove it" |f| number((f.sample.driven.as_secs_f64() / f.sample.age.as_secs_f64().max(1e-6)).min(1.0));
     "fallback_episodes" "falls" Count "How often the fallback took over" |f| number(f.sample.fallback_episodes.into());
     "phase" "phase" Text "State of the controller" |f| text(f.live?.phase);
     "reason" "reason" Text "Why the last decision was taken" |f| text(f.live?.reason);
-    "rate_bits_per_second" "rate" BitsPerSecond "Rate that the agent asks for" |f| number(f.live?.rate.bytes_per_sec() * 8.0);
+    "rate_bits_per_second" "rate" BitsPerSecond "Rate that the agent asks for, or in a shadow would ask for" |f| number(f.live?.rate.bytes_per_sec() * 8.0);
     "goodput_bits_per_second" "goodput" BitsPerSecond "Payload acknowledged lately" |f| number(f.lately?.goodput_bps);
     "cwnd_bytes" "cwnd" Bytes "Congestion window" |f| number(f.live?.cwnd.get() as f64);
     "rtt_seconds" "rtt" Seconds "Smoothed RTT" |f| number(f.srtt()?.as_secs_f64());

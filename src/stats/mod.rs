@@ -8,6 +8,7 @@ mod exposition;
 mod flow;
 mod live;
 mod monitor;
+mod policies;
 mod value;
 
 pub use counters::Counters;
@@ -15,10 +16,13 @@ pub use exposition::exposition;
 pub use flow::{Carried, FLOW_FIELDS, FlowField, FlowSample, FlowView, Lately};
 pub use live::{FlowLive, Interval, Live};
 pub use monitor::{DatapathCounts, DatapathView, Monitor};
+pub use policies::{Assigned, Collected, OUTCOMES_MAX, Outcome, PolicyStats, Trial};
 pub use value::{Cell, Histogram, Unit, Value};
 
 use crate::plan::Reason;
-use monitor::FlowHistograms;
+use monitor::PolicyCounts;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -29,6 +33,8 @@ pub struct Stats {
     pub counters: Counters,
     /// Numbers of single flows.
     pub live: Live,
+    /// What is known by policy.
+    pub policies: PolicyStats,
 }
 
 /// What kind of statistic it is.
@@ -75,7 +81,7 @@ struct View<'a> {
     datapath: DatapathCounts,
     flows_driven: usize,
     flows_live: usize,
-    flows: &'a FlowHistograms,
+    by_policy: &'a BTreeMap<Arc<str>, PolicyCounts>,
     uptime: Duration,
     draining: bool,
 }
@@ -83,6 +89,24 @@ struct View<'a> {
 impl View<'_> {
     fn decided(&self, reason: Reason) -> f64 {
         self.agent.decisions[reason as usize].load(Relaxed) as f64
+    }
+
+    fn by_policy(&self, read: impl Fn(&PolicyCounts) -> f64) -> Value {
+        let counts = self.by_policy.iter();
+        Value::ByLabel(
+            counts
+                .map(|(label, counts)| (label.to_string().into(), read(counts)))
+                .collect(),
+        )
+    }
+
+    fn histograms(&self, read: impl Fn(&PolicyCounts) -> &Histogram) -> Value {
+        let counts = self.by_policy.iter();
+        Value::Histograms(
+            counts
+                .map(|(label, counts)| (label.to_string(), read(counts).clone()))
+                .collect(),
+        )
     }
 }
 
@@ -117,27 +141,32 @@ macro_rules! statistics {
 }
 
 statistics! {
-    "build_info" Gauge Count Some("version"), "The program's version" |_| Value::ByLabel(vec![(env!("CARGO_PKG_VERSION"), 1.0)]);
+    "build_info" Gauge Count Some("version"), "The program's version" |_| Value::ByLabel(vec![(env!("CARGO_PKG_VERSION").into(), 1.0)]);
     "uptime_seconds" Gauge Seconds None, "Time since the agent began" |v| Value::Number(v.uptime.as_secs_f64());
     "draining" Gauge Count None, "1 while flows are kept in the fallback on purpose" |v| whole(v.draining.into());
     "flows" Gauge Count Some("state"), "Live flows, by who drives them" |v| Value::ByLabel(vec![
-        ("driven", v.flows_driven as f64), ("fallback", (v.flows_live - v.flows_driven) as f64)]);
+        ("driven".into(), v.flows_driven as f64), ("fallback".into(), (v.flows_live - v.flows_driven) as f64)]);
+    "policy_flows" Gauge Count Some("policy"), "Live flows, by policy" |v| v.by_policy(|counts| counts.flows as f64);
     "flows_started" Counter Count None, "Flows that the agent took for the first time" |v| count(&v.agent.flows_started);
     "flows_readopted" Counter Count None, "Times that the agent took a flow back from the fallback" |v| count(&v.agent.flows_readopted);
     "flows_ended" Counter Count None, "Flows that ended under the agent" |v| count(&v.agent.flows_ended);
     "fallback_episodes" Counter Count None, "Times that a flow went to the fallback" |v| whole(v.datapath.fallbacks);
+    "fallback_episodes_loss" Counter Count None, "Those of them because it lost more than its policy's max-loss" |v| whole(v.datapath.fallbacks_loss);
     "reports" Counter Count None, "Reports that arrived" |v| count(&v.agent.reports);
     "decisions" Counter Count Some("reason"), "Answers to reports, by reason" |v| Value::ByLabel(
-        Reason::ALL.iter().map(|reason| (reason.name(), v.decided(*reason))).collect());
+        Reason::ALL.iter().map(|reason| (reason.name().into(), v.decided(*reason))).collect());
     "handbrake_actions" Counter Count Some("handbrake"), "Times that a handbrake overrode Vivace; the ceiling has no actions" |v| Value::ByLabel(
-        ACTIONS.iter().map(|(name, reasons)| (*name, reasons.iter().map(|reason| v.decided(*reason)).sum())).collect());
+        ACTIONS.iter().map(|(name, reasons)| ((*name).into(), reasons.iter().map(|reason| v.decided(*reason)).sum())).collect());
     "report_time_seconds" Histogram Seconds None, "Time from a report's arrival to its answer, of every eighth" |v| {
         let (counts, sum) = v.agent.report_times.load();
         Value::Histogram(Histogram { bounds: &counters::TIME_BOUNDS_S, counts, sum })
     };
-    "flow_goodput_bytes_per_second" Histogram BytesPerSecond None, "Payload acknowledged per second, one observation per flow and second" |v| Value::Histogram(v.flows.goodput.clone());
-    "flow_rtt_seconds" Histogram Seconds None, "Smoothed RTT, one observation per flow and second" |v| Value::Histogram(v.flows.rtt.clone());
-    "flow_loss_ratio" Histogram Ratio None, "Lost part of the packets, one observation per flow and second with packets" |v| Value::Histogram(v.flows.loss.clone());
+    "flow_goodput_bytes_per_second" Histogram BytesPerSecond Some("policy"), "Payload acknowledged per second, one observation per flow and second" |v| v.histograms(|counts| &counts.goodput);
+    "flow_rtt_seconds" Histogram Seconds Some("policy"), "Smoothed RTT, one observation per flow and second" |v| v.histograms(|counts| &counts.rtt);
+    "flow_loss_ratio" Histogram Ratio Some("policy"), "Lost part of the packets, one observation per flow and second with packets" |v| v.histograms(|counts| &counts.loss);
+    "policy_acked_bytes" Counter Bytes Some("policy"), "Payload acknowledged, by policy" |v| v.by_policy(|counts| counts.bytes as f64);
+    "policy_packets_delivered" Counter Count Some("policy"), "Packets delivered, by policy" |v| v.by_policy(|counts| counts.delivered as f64);
+    "policy_packets_lost" Counter Count Some("policy"), "Packets lost, by policy" |v| v.by_policy(|counts| counts.lost as f64);
     "offers_dropped" Counter Count None, "New flows whose offer a full ring lost (offered again)" |v| whole(v.datapath.offers_dropped);
     "closes_dropped" Counter Count None, "Ends of flows that a full ring lost (found by a scan)" |v| whole(v.datapath.closes_dropped);
     "reports_dropped" Counter Count None, "Reports that a full ring lost, counted when their flow ends" |v| whole(v.datapath.reports_dropped);

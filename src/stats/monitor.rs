@@ -2,13 +2,14 @@
 //!
 //! Somebody calls [`Monitor::tick`] about once a second. Each tick begins a round in which flows tell their numbers,
 //! compares every flow with the tick before (goodput and loss are differences of counters), and adds one observation per
-//! flow to the histograms of rates, RTTs and losses: their counts are flow-seconds, which only grow, so that a share of
-//! two of them is the share of flows during that time. Nothing here runs on the agent's own thread.
+//! flow to its policy's histograms of rates, RTTs and losses: their counts are flow-seconds, which only grow, so that a
+//! share of two of them is the share of flows during that time. Nothing here runs on the agent's own thread.
 
-use super::flow::{FlowSample, FlowView, Lately};
+use super::flow::{Carried, FlowSample, FlowView, Lately};
+use super::policies::Assigned;
 use super::value::Histogram;
 use super::{Snapshot, Stats, View};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ const LOSS_BOUNDS: &[f64] = &[0.0, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5
 pub struct DatapathCounts {
     /// Times that a flow went from the agent to the fallback.
     pub fallbacks: u64,
+    /// Those of them because the flow lost more than its policy allows.
+    pub fallbacks_loss: u64,
     /// New flows whose offer a full ring lost; they are offered again.
     pub offers_dropped: u64,
     /// Ends of flows that a full ring lost; a scan finds them.
@@ -59,15 +62,45 @@ struct Looked {
     at: Instant,
     samples: HashMap<u32, FlowSample>,
     lately: HashMap<u32, Lately>,
-    flows: FlowHistograms,
+    /// By the label's value: always those of the policies in force, and no others.
+    policies: BTreeMap<Arc<str>, PolicyCounts>,
 }
 
-/// Flow-seconds by rate, RTT and loss.
+/// What the flows of one policy have carried since the agent began, and their seconds by rate, RTT and loss.
 #[derive(Clone, Debug)]
-pub(super) struct FlowHistograms {
+pub(super) struct PolicyCounts {
+    /// Live ones.
+    pub(super) flows: u64,
+    pub(super) bytes: u64,
+    pub(super) delivered: u64,
+    pub(super) lost: u64,
     pub(super) goodput: Histogram,
     pub(super) rtt: Histogram,
     pub(super) loss: Histogram,
+}
+
+impl Default for PolicyCounts {
+    fn default() -> Self {
+        Self {
+            flows: 0,
+            bytes: 0,
+            delivered: 0,
+            lost: 0,
+            goodput: Histogram::new(RATE_BOUNDS_BYTES),
+            rtt: Histogram::new(RTT_BOUNDS_S),
+            loss: Histogram::new(LOSS_BOUNDS),
+        }
+    }
+}
+
+impl PolicyCounts {
+    /// Adds what a flow has carried from one moment to another. Counters of packets wrap.
+    fn add(&mut self, before: Carried, after: Carried) {
+        self.bytes += after.bytes_acked.saturating_sub(before.bytes_acked);
+        let packets = |after: u32, before: u32| u64::from(after.wrapping_sub(before));
+        self.delivered += packets(after.packets_delivered, before.packets_delivered);
+        self.lost += packets(after.packets_lost, before.packets_lost);
+    }
 }
 
 /// The whole of the statistics.
@@ -82,6 +115,9 @@ impl Monitor {
     /// Watches an agent that began at `now`.
     #[must_use]
     pub fn new(stats: Arc<Stats>, datapath: Arc<dyn DatapathView>, now: Instant) -> Self {
+        let labels = stats.policies.labels().into_iter();
+        let policies = labels.map(|label| (label, PolicyCounts::default()));
+        let policies = policies.collect();
         Self {
             stats,
             datapath,
@@ -90,11 +126,7 @@ impl Monitor {
                 at: now,
                 samples: HashMap::new(),
                 lately: HashMap::new(),
-                flows: FlowHistograms {
-                    goodput: Histogram::new(RATE_BOUNDS_BYTES),
-                    rtt: Histogram::new(RTT_BOUNDS_S),
-                    loss: Histogram::new(LOSS_BOUNDS),
-                },
+                policies,
             }),
         }
     }
@@ -139,25 +171,68 @@ impl Monitor {
             Some((*sock_id, Lately::between(before, sample, apart)?))
         });
         looked.lately = lately.collect();
-        looked.samples = samples;
+        let before = std::mem::replace(&mut looked.samples, samples);
         looked.at = now;
+        self.account(&mut looked, &before, now);
         drop(looked);
         self.observe();
+    }
+
+    /// Adds to each policy what its flows have carried since the tick before. A flow that is met in the middle of its
+    /// life, as after a restart of the agent, counts from then on.
+    fn account(&self, looked: &mut Looked, before: &HashMap<u32, FlowSample>, now: Instant) {
+        let stats = &self.stats.policies;
+        // The ends first: what is taken here is not assigned any more.
+        let (ended, assigned, labels) = (stats.take_ended(), stats.assigned(), stats.labels());
+        let mut policies = std::mem::take(&mut looked.policies);
+        let kept = |label: Arc<str>| {
+            let counts = policies.remove(&label).unwrap_or_default();
+            (label, PolicyCounts { flows: 0, ..counts })
+        };
+        let mut policies: BTreeMap<_, _> = labels.into_iter().map(kept).collect();
+        let uptime = now.saturating_duration_since(self.began);
+        let start = |sock_id: &u32, sample: Option<&FlowSample>| match before.get(sock_id) {
+            Some(before) => before.carried.unwrap_or_default(),
+            None => match sample.filter(|sample| sample.age > uptime) {
+                Some(old) => old.carried.unwrap_or_default(),
+                None => Carried::default(),
+            },
+        };
+        for (sock_id, sample) in &looked.samples {
+            let label = assigned.get(sock_id).map(Assigned::label);
+            let Some(counts) = label.and_then(|label| policies.get_mut(&label)) else {
+                continue;
+            };
+            counts.flows += 1;
+            if let Some(carried) = sample.carried {
+                counts.add(start(sock_id, Some(sample)), carried);
+            }
+        }
+        for flow in ended {
+            let Some(counts) = policies.get_mut(&flow.label) else {
+                continue;
+            };
+            counts.add(start(&flow.sock_id, None), flow.carried);
+        }
+        looked.policies = policies;
     }
 
     fn observe(&self) {
         let flows = self.flows();
         let mut looked = self.looked();
         for flow in &flows {
-            let histograms = &mut looked.flows;
+            let label = flow.assigned.as_ref().map(Assigned::label);
+            let Some(counts) = label.and_then(|label| looked.policies.get_mut(&label)) else {
+                continue;
+            };
             if let Some(lately) = flow.lately {
-                histograms.goodput.observe(lately.goodput_bps / 8.0);
+                counts.goodput.observe(lately.goodput_bps / 8.0);
                 if let Some(loss) = lately.loss {
-                    histograms.loss.observe(loss);
+                    counts.loss.observe(loss);
                 }
             }
             if let Some(srtt) = flow.srtt() {
-                histograms.rtt.observe(srtt.as_secs_f64());
+                counts.rtt.observe(srtt.as_secs_f64());
             }
         }
     }
@@ -166,6 +241,7 @@ impl Monitor {
     #[must_use]
     pub fn flows(&self) -> Vec<FlowView> {
         let live = self.stats.live.flows();
+        let mut assigned = self.stats.policies.assigned();
         let looked = self.looked();
         let mut flows: Vec<_> = looked
             .samples
@@ -174,6 +250,7 @@ impl Monitor {
                 sample: *sample,
                 live: live.get(&sample.sock_id).copied(),
                 lately: looked.lately.get(&sample.sock_id).copied(),
+                assigned: assigned.remove(&sample.sock_id),
             })
             .collect();
         flows.sort_by_key(|flow| (std::cmp::Reverse(flow.sample.age), flow.sample.sock_id));
@@ -190,7 +267,7 @@ impl Monitor {
             datapath: self.datapath.counts(),
             flows_driven: driven.count(),
             flows_live: looked.samples.len(),
-            flows: &looked.flows,
+            by_policy: &looked.policies,
             uptime: now.saturating_duration_since(self.began),
             draining: self.datapath.is_draining(),
         })

@@ -1,5 +1,6 @@
 use super::*;
 use crate::plan::PhaseName;
+use crate::policy::Role;
 use crate::units::{Bytes, Micros, Rate};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -91,6 +92,10 @@ fn names_are_unique_and_fit_for_prometheus() {
 fn flows_are_put_together_from_both_sides() {
     let (monitor, stats, datapath, start) = monitor();
     let second = Duration::from_secs(1);
+    for (sock_id, role) in [(1, Role::Driven), (2, Role::Shadow)] {
+        let policy = "default".into();
+        stats.policies.assign(sock_id, Assigned { policy, role });
+    }
     *datapath.flows.lock().unwrap() = vec![
         sample(1),
         FlowSample {
@@ -134,7 +139,10 @@ fn flows_are_put_together_from_both_sides() {
         assert_eq!(json[name], value, "{name}");
     }
     let other = flow_json(&flows[1]);
-    assert_eq!(other["state"], "fallback");
+    assert_eq!(
+        (&other["state"], &other["policy"]),
+        (&"shadow".into(), &"default".into())
+    );
     assert!(other["phase"].is_null() && other["rate_bits_per_second"].is_null());
     assert_eq!(other["rtt_seconds"], 0.03, "the kernel's");
 
@@ -145,9 +153,12 @@ fn flows_are_put_together_from_both_sides() {
     );
     assert_eq!(all["fallback_episodes"], 3);
     assert_eq!(all["uptime_seconds"], 3);
-    assert_eq!(all["flow_rtt_seconds"]["count"], 4, "two flows, two looks");
     assert_eq!(
-        all["flow_goodput_bytes_per_second"]["count"], 2,
+        all["flow_rtt_seconds"]["default"]["count"], 4,
+        "two flows, two looks"
+    );
+    assert_eq!(
+        all["flow_goodput_bytes_per_second"]["default"]["count"], 2,
         "two flows, between two looks"
     );
 }
@@ -164,7 +175,8 @@ fn the_exposition_is_well_formed() {
         "pk3c_handbrake_actions_total{handbrake=\"queue\"} 1",
         "pk3c_handbrake_actions_total{handbrake=\"loss\"} 0",
         "# TYPE pk3c_flow_rtt_seconds histogram",
-        "pk3c_flow_rtt_seconds_bucket{le=\"+Inf\"} 0",
+        "pk3c_flow_rtt_seconds_bucket{policy=\"default\",le=\"+Inf\"} 0",
+        "pk3c_flow_rtt_seconds_sum{policy=\"default\"} 0",
         "pk3c_report_time_seconds_count 1",
         "pk3c_flows{state=\"driven\"} 0",
     ] {
@@ -224,4 +236,64 @@ fn the_documentation_has_every_statistic() {
         page.contains(&format!("never changes ({series})")),
         "{series} series"
     );
+}
+
+#[test]
+fn bytes_are_counted_once_by_policy_also_of_flows_that_end_between_looks() {
+    let (monitor, stats, datapath, start) = monitor();
+    let second = Duration::from_secs(1);
+    let carrying = |sock_id, bytes_acked, packets_lost| FlowSample {
+        age: second,
+        carried: Some(Carried {
+            bytes_acked,
+            packets_delivered: 100,
+            packets_lost,
+        }),
+        ..sample(sock_id)
+    };
+    let assign = |sock_id| {
+        let assigned = Assigned {
+            policy: "default".into(),
+            role: Role::Driven,
+        };
+        stats.policies.assign(sock_id, assigned);
+    };
+    let count = |after: u32, name: &str| {
+        monitor.snapshot(start + after * second).json()[name]["default"].clone()
+    };
+    // Began before the agent: what it had carried by then is not the agent's.
+    let old = FlowSample {
+        age: 60 * second,
+        ..carrying(9, 1_000_000, 0)
+    };
+    *datapath.flows.lock().unwrap() = vec![carrying(1, 1_000, 1), old];
+    assign(1);
+    assign(9);
+    monitor.tick(start + 2 * second);
+    assert_eq!(count(2, "policy_acked_bytes"), 1_000);
+    assert_eq!(count(2, "policy_flows"), 2);
+    // One goes on, one has come and gone between two looks.
+    let older = FlowSample {
+        carried: Some(Carried {
+            bytes_acked: 1_000_500,
+            packets_delivered: 101,
+            packets_lost: 2,
+        }),
+        ..old
+    };
+    *datapath.flows.lock().unwrap() = vec![older];
+    let last = |bytes_acked| Carried {
+        bytes_acked,
+        packets_delivered: 110,
+        packets_lost: 3,
+    };
+    stats.policies.end(1, last(1_700), None);
+    assign(2);
+    stats.policies.end(2, last(40), None);
+    monitor.tick(start + 3 * second);
+    assert_eq!(count(3, "policy_acked_bytes"), 1_700 + 500 + 40);
+    assert_eq!(count(3, "policy_packets_lost"), 3 + 2 + 3);
+    assert_eq!(count(3, "policy_packets_delivered"), 110 + 1 + 110);
+    monitor.tick(start + 4 * second);
+    assert_eq!(count(4, "policy_acked_bytes"), 2_240, "nothing twice");
 }

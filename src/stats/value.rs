@@ -1,6 +1,7 @@
 //! Values of statistics: what they are made of, their units, and how people and machines read them.
 
 use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
 
 /// The unit of a statistic; rates, times and shares are shown with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,9 +152,11 @@ pub enum Value {
     /// One number.
     Number(f64),
     /// A number for each value of the statistic's label.
-    ByLabel(Vec<(&'static str, f64)>),
+    ByLabel(Vec<(Cow<'static, str>, f64)>),
     /// Many observations.
     Histogram(Histogram),
+    /// Many observations for each value of the statistic's label.
+    Histograms(Vec<(String, Histogram)>),
 }
 
 impl From<&Value> for Json {
@@ -161,16 +164,26 @@ impl From<&Value> for Json {
         match value {
             Value::Number(number) => number_json(*number),
             Value::ByLabel(values) => {
-                let entry =
-                    |(label, value): &(&str, f64)| ((*label).to_owned(), number_json(*value));
+                let entry = |(label, value): &(Cow<'_, str>, f64)| {
+                    (label.clone().into_owned(), number_json(*value))
+                };
                 Self::Object(values.iter().map(entry).collect::<Map<_, _>>())
             }
-            Value::Histogram(histogram) => json!({
-                "count": histogram.count(), "sum": histogram.sum,
-                "bounds": histogram.bounds, "counts": histogram.counts,
-            }),
+            Value::Histogram(histogram) => histogram_json(histogram),
+            Value::Histograms(histograms) => {
+                let entry =
+                    |(label, one): &(String, Histogram)| (label.clone(), histogram_json(one));
+                Self::Object(histograms.iter().map(entry).collect::<Map<_, _>>())
+            }
         }
     }
+}
+
+fn histogram_json(histogram: &Histogram) -> Json {
+    json!({
+        "count": histogram.count(), "sum": histogram.sum,
+        "bounds": histogram.bounds, "counts": histogram.counts,
+    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod common;
 
 mod metrics;
+mod policy;
 mod service;
 mod socket;
 mod terminal;

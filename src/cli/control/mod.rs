@@ -63,10 +63,16 @@ impl Service {
             .build()
             .context("cannot start the control plane")?;
         let (stop, stopped) = oneshot::channel();
+        let (confined, is_confined) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
-                privileges::keep_only(&[]);
+                let given_up = privileges::keep_only(&[]);
+                let may_go_on = given_up.is_ok();
+                let _ = confined.send(given_up);
+                if !may_go_on {
+                    return;
+                }
                 runtime.block_on(async {
                     if let Some(listener) = listener {
                         let operator = operator.clone();
@@ -89,6 +95,10 @@ impl Service {
                     let _ = stopped.await;
                 });
             })
+            .context("cannot start the control plane")?;
+        let confined = is_confined.recv().context("the control plane has ended");
+        confined
+            .flatten()
             .context("cannot start the control plane")?;
         Ok(Self {
             stop: Some(stop),

@@ -1,14 +1,17 @@
 //! What can be asked of a running agent, by whatever means: signals, the control socket, the metrics endpoint.
 
 use super::protocol::{Kind, Refusal, Request, VERSION};
-use crate::cli::config::{Configuration, Origin};
+use crate::cli::config::{Configuration, Origin, POLICY};
+use crate::cli::datapath;
 use crate::cli::log::LogLevel;
+use crate::cli::policy;
 use crate::cli::replay::explain;
 use anyhow::{Result, anyhow, bail};
 use pk3c_ccp::agent::Pk3c;
 use pk3c_ccp::params::SPECS;
+use pk3c_ccp::policy::Arm;
 use pk3c_ccp::record::Decided;
-use pk3c_ccp::stats::{Cell, FLOW_FIELDS, FlowField, FlowView, Monitor, flow_json};
+use pk3c_ccp::stats::{Cell, FLOW_FIELDS, FlowField, FlowView, Monitor, Outcome, Trial, flow_json};
 use pk3c_ccp::units::Rate;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -27,6 +30,10 @@ pub(crate) struct Operator {
     algorithm: Option<Pk3c>,
     monitor: Arc<Monitor>,
     log: LogLevel,
+    /// Whether the datapath can keep flows from the agent, and the agent within limits.
+    has_enforcer: bool,
+    /// What the datapath was started with, bytes/s.
+    max_rate: u64,
     state: Mutex<State>,
 }
 
@@ -42,12 +49,15 @@ impl Operator {
         monitor: Arc<Monitor>,
         log: LogLevel,
         configuration: Configuration,
+        has_enforcer: bool,
     ) -> Self {
         let set = BTreeMap::new();
         Self {
             algorithm,
             monitor,
             log,
+            has_enforcer,
+            max_rate: datapath::max_rate(&configuration),
             state: Mutex::new(State { configuration, set }),
         }
     }
@@ -77,6 +87,7 @@ impl Operator {
             Request::Reload {} => self.reload(),
             Request::Log { level } => self.log(&level),
             Request::Drain { drain } => self.drain(drain),
+            Request::Experiments {} => Ok(self.experiments()),
         };
         done.map_err(|error| Refusal::new(Kind::Refused, format!("{error:#}")))
     }
@@ -152,7 +163,7 @@ impl Operator {
         };
         let found: Vec<_> = flows.iter().filter(is_it).collect();
         match found[..] {
-            [flow] => Ok(*flow),
+            [flow] => Ok(flow.clone()),
             [] => bail!(
                 "no live flow has the number or end `{name}` (of {}): `pk3c-ccp status` lists them; a new one is known after a second",
                 flows.len()
@@ -214,6 +225,13 @@ impl Operator {
             }
         }
         params.validate()?;
+        if self.has_enforcer && u64::from(params.max_rate.to_wire()) > self.max_rate {
+            bail!(
+                "the datapath lets no connection go faster than {} since its start: put --max-rate into the configuration and start the agent again",
+                Rate::from_bytes_per_sec(self.max_rate as f64)
+            );
+        }
+        algorithm.set_params(params.clone())?;
         let mut changed = Map::new();
         for ((name, was), (_, is)) in old.to_text().zip(params.to_text()) {
             if was != is {
@@ -222,7 +240,6 @@ impl Operator {
                 state.set.insert(name, is);
             }
         }
-        algorithm.set_params(params);
         Ok(json!({ "changed": changed }))
     }
 
@@ -245,10 +262,19 @@ impl Operator {
     fn try_reload(&self) -> Result<Value> {
         let mut state = self.state();
         let next = state.configuration.read_again()?;
+        policy::check(&next, self.has_enforcer)?;
+        if self.has_enforcer && datapath::max_rate(&next) > self.max_rate {
+            warn!("connections go faster than the --max-rate of before from the next start on");
+        }
         self.log.set(&next.args.log)?;
+        if let Some(algorithm) = &self.algorithm {
+            // Those that are as they were keep their flows, and what their experiments have collected.
+            algorithm.configure(next.args.params.0.clone(), Some(next.policies.clone()))?;
+        }
         let all = next.changed_from(&state.configuration);
         let is_live = |name: &str| {
-            name == "log" || (name != FIXED && SPECS.iter().any(|spec| spec.flag == name))
+            ["log", POLICY].contains(&name)
+                || (name != FIXED && SPECS.iter().any(|spec| spec.flag == name))
         };
         let (changed, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| is_live(name));
         if !later.is_empty() {
@@ -259,12 +285,37 @@ impl Operator {
         }
         let dropped: Vec<_> = state.set.keys().copied().collect();
         let done = json!({ "changed": changed, "at_next_start": later, "no_longer_set": dropped });
-        if let Some(algorithm) = &self.algorithm {
-            algorithm.set_params(next.args.params.0.clone());
-        }
         state.configuration = next;
         state.set.clear();
         Ok(done)
+    }
+
+    /// What experiments have collected: the samples themselves, so that whoever asks can calculate what he likes.
+    fn experiments(&self) -> Value {
+        let trials = self.monitor.stats().policies.trials();
+        let outcome = |one: &Outcome| {
+            json!({
+                "unit": format!("{:016x}", one.unit), "duration_s": one.duration.as_secs_f64(), "bytes": one.bytes,
+                "goodput_bps": one.goodput() * 8.0, "rtt_s": one.rtt_s, "rtt_min_s": one.rtt_min_s, "loss": one.loss,
+            })
+        };
+        let trial = |trial: &Trial| {
+            let arm = |arm: &Arm| {
+                let collected = &trial.arms[*arm as usize];
+                let outcomes: Vec<_> = collected.outcomes.iter().map(outcome).collect();
+                let about = json!({
+                    "flows": collected.flows, "left_out_late": collected.met_late, "left_out_empty": collected.empty,
+                    "outcomes": outcomes,
+                });
+                (arm.name().to_owned(), about)
+            };
+            let arms: Map<_, _> = Arm::ALL.iter().map(arm).collect();
+            json!({
+                "policy": &*trial.policy, "share": trial.experiment.share.get(), "by": trial.experiment.by.name(),
+                "key": trial.experiment.key, "arms": arms,
+            })
+        };
+        json!({ "experiments": trials.iter().map(trial).collect::<Vec<_>>() })
     }
 
     fn log(&self, level: &str) -> Result<Value> {

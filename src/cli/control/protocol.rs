@@ -65,6 +65,8 @@ pub(crate) enum Request {
         /// `true` to hand over.
         drain: bool,
     },
+    /// What the experiments of policies have collected.
+    Experiments {},
 }
 
 /// Why a request was not done.

@@ -76,6 +76,19 @@ impl<'a> Table<'a> {
         self.rest.get(key).map(Spanned::span)
     }
 
+    /// Where the table is.
+    pub(in crate::cli) fn place(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// The text of a key still to be taken, if it is text.
+    pub(in crate::cli) fn peek(&self, key: &str) -> Option<String> {
+        match self.rest.get(key)?.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            _ => None,
+        }
+    }
+
     fn remove(&mut self, key: &str) -> Option<Spanned<DeValue<'a>>> {
         self.rest.remove(key)
     }
@@ -127,6 +140,36 @@ impl<'a> Table<'a> {
             }
         };
         read(text).map_err(|what| self.wrong(value.span(), key, what))
+    }
+
+    /// Takes one value or a list of values, if they are there.
+    pub(in crate::cli) fn values<T, E: Display>(
+        &mut self,
+        key: &str,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<Vec<T>>> {
+        let Some(value) = self.remove(key) else {
+            return Ok(None);
+        };
+        let span = value.span();
+        if !value.get_ref().is_array() {
+            return Ok(Some(vec![self.value(key, &value, read)?]));
+        }
+        let DeValue::Array(array) = value.into_inner() else {
+            return Ok(None);
+        };
+        if array.is_empty() {
+            return Err(self.wrong(
+                span,
+                key,
+                "is an empty list: write a value, or leave it out",
+            ));
+        }
+        let values: Result<_> = array
+            .iter()
+            .map(|value| self.value(key, value, &read))
+            .collect();
+        values.map(Some)
     }
 
     /// Takes what is either a value or a table, if it is there.

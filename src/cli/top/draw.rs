@@ -156,7 +156,12 @@ fn row(app: &App, flow: &Value, spark: usize) -> Row<'static> {
         } else {
             Style::new()
         };
-        let text = aligned(&cell(field, flow), *width, field.unit == Unit::Text);
+        let mut text = cell(field, flow);
+        if *name == "rate_bits_per_second" && is_watched(flow) && text != "-" {
+            // What it would be, not what it is.
+            text.insert(0, '~');
+        }
+        let text = aligned(&text, *width, field.unit == Unit::Text);
         Cell::from(text).style(style)
     });
     let history = app.history(flow);
@@ -165,10 +170,19 @@ fn row(app: &App, flow: &Value, spark: usize) -> Row<'static> {
     let cells: Vec<_> = cells.chain([Cell::from(bars(&values))]).collect();
     let style = if flow["state"] == "fallback" {
         Style::new().fg(Color::Yellow)
+    } else if is_watched(flow) || flow["state"] == "kernel" {
+        Style::new().fg(Color::Cyan)
     } else {
         Style::new()
     };
     Row::new(cells).style(style)
+}
+
+/// Whether the agent only says what it would do.
+fn is_watched(flow: &Value) -> bool {
+    ["shadow", "control"]
+        .iter()
+        .any(|state| flow["state"] == *state)
 }
 
 /// Words to the left, numbers to the right; too long a word loses its beginning, where addresses differ least.

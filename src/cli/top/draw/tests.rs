@@ -65,6 +65,21 @@ remote                  rate goodput    rtt  loss phase   reason      lately
     assert!(screen.starts_with(expected), "{screen}");
     assert!(screen.ends_with("3 of 7 flows by goodput"), "{screen}");
     assert_eq!(screen.lines().count(), 24);
+    let page = include_str!("../../../../docs/operations.md");
+    assert!(page.contains(expected), "docs/operations.md shows another");
+}
+
+#[test]
+fn a_shadow_s_rate_is_marked_as_what_would_be() {
+    let mut app = App::default();
+    let mut shadow = flow(1, "driven", 5e6);
+    shadow["state"] = "shadow".into();
+    let flows = json!({"total": 2, "flows": [shadow, flow(2, "driven", 5e6)]});
+    app.on_look(json!({}), &flows, None);
+    let screen = screen(&app, 80, 24);
+    let row = |end: &str| screen.lines().find(|line| line.contains(end)).unwrap();
+    assert!(row(":50001").contains(" ~48.2M   5.00M "), "{screen}");
+    assert!(row(":50002").contains("  48.2M   5.00M "), "{screen}");
 }
 
 #[test]

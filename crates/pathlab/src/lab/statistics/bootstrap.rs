@@ -50,9 +50,130 @@ pub fn median_interval(values: &[f64]) -> Option<Interval> {
     })
 }
 
+/// The medians of two groups, and how far they are apart.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct MedianDifference {
+    /// Of the first group and of the second.
+    pub medians: [f64; 2],
+    /// The first less the second.
+    pub difference: f64,
+    /// Lower end of the difference's 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// The difference of two groups' medians with its 95 % interval; `None` if one has no values. A group is a list of
+/// units, each with the values that were observed of it: units are drawn whole, since values of one are not independent.
+pub fn median_difference(first: &[Vec<f64>], second: &[Vec<f64>]) -> Option<MedianDifference> {
+    let median = |group: &[Vec<f64>]| median_of(&mut group.concat());
+    let medians = [median(first)?, median(second)?];
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut pool = Vec::new();
+    let mut drawn = |group: &[Vec<f64>]| {
+        pool.clear();
+        for _ in 0..group.len() {
+            pool.extend_from_slice(&group[random.random_range(0..group.len())]);
+        }
+        median_of(&mut pool)
+    };
+    let draws = (0..RESAMPLES).filter_map(|_| Some(drawn(first)? - drawn(second)?));
+    let differences = sorted(&draws.collect::<Vec<_>>());
+    let difference = medians[0] - medians[1];
+    let end = |part| quantile_of_sorted(&differences, part).unwrap_or(difference);
+    Some(MedianDifference {
+        medians,
+        difference,
+        low: end(0.025),
+        high: end(0.975),
+    })
+}
+
+/// The median of values, which are put into another order; without sorting them all.
+fn median_of(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len() / 2;
+    if values.is_empty() {
+        return None;
+    }
+    let even = values.len().is_multiple_of(2);
+    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    let lower = below.iter().copied().max_by(f64::total_cmp);
+    Some(match lower {
+        Some(lower) if even => (lower + *upper) / 2.0,
+        _ => *upper,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn alone(values: impl IntoIterator<Item = f64>) -> Vec<Vec<f64>> {
+        values.into_iter().map(|value| vec![value]).collect()
+    }
+
+    #[test]
+    fn a_median_without_sorting_is_the_median() {
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        for length in 1..40 {
+            let values: Vec<f64> = (0..length)
+                .map(|_| f64::from(random.random_range(0..9u8)))
+                .collect();
+            let by_order = median_of_sorted(&sorted(&values));
+            assert_eq!(median_of(&mut values.clone()), by_order, "{values:?}");
+        }
+        assert_eq!(median_of(&mut []), None);
+    }
+
+    #[test]
+    fn a_difference_that_is_there_is_found_and_one_that_is_not_is_not() {
+        // Medians 50 and 80, each with a standard error of 99 / (2 sqrt(99)) = 5, so the interval is about -44 to -16.
+        let (first, second) = (
+            alone((1..=99).map(f64::from)),
+            alone((31..=129).map(f64::from)),
+        );
+        let apart = median_difference(&first, &second).unwrap();
+        assert_eq!((apart.medians, apart.difference), ([50.0, 80.0], -30.0));
+        assert!(
+            (-50.0..-22.0).contains(&apart.low) && (-38.0..-10.0).contains(&apart.high),
+            "{apart:?}"
+        );
+        let same = median_difference(&first, &first).unwrap();
+        assert!(same.low < 0.0 && same.high > 0.0, "{same:?}");
+        assert_eq!(median_difference(&first, &[]), None);
+    }
+
+    /// Of 60 experiments without a difference, 5 % find one: 3, and 8 is three standard deviations more.
+    #[test]
+    fn few_experiments_find_what_is_not_there() {
+        let mut random = ChaCha8Rng::seed_from_u64(11);
+        let mut draw = || {
+            alone(
+                (0..40)
+                    .map(|_| -(1.0 - random.random::<f64>()).ln())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let found = (0..60).filter(|_| {
+            let difference = median_difference(&draw(), &draw()).unwrap();
+            !(difference.low..=difference.high).contains(&0.0)
+        });
+        assert!(found.count() <= 8);
+    }
+
+    /// Values that come in tens from one unit say no more than their unit.
+    #[test]
+    fn units_are_drawn_whole() {
+        let units: Vec<_> = (1..=9).map(f64::from).collect();
+        let tens: Vec<_> = units.iter().map(|value| vec![*value; 10]).collect();
+        let by_unit = median_difference(&tens, &alone([0.0])).unwrap();
+        let singly = median_difference(&alone(tens.concat()), &alone([0.0])).unwrap();
+        let width = |of: MedianDifference| of.high - of.low;
+        assert!(
+            width(by_unit) >= 2.0 * width(singly),
+            "{by_unit:?} {singly:?}"
+        );
+    }
 
     #[test]
     fn the_interval_of_three_values_is_their_range() {
