@@ -13,11 +13,12 @@ PREFIX ?= /usr
 DESTDIR ?=
 GENERATED := $(TARGET_DIR)/generated
 
-.PHONY: help build install demo test test-guest test-kernels test-kernel test-kernel-short test-kernel-debug clean
+.PHONY: help build install deb demo test test-package test-guest test-kernels test-kernel test-kernel-short test-kernel-debug soak clean
 
 help:
 	@echo 'make build                build target/release/pk3c-ccp'
 	@echo 'make install [DESTDIR=]   program, systemd unit, manual pages, completions, /etc/pk3c-ccp/config.toml'
+	@echo 'make deb                  Debian packages in target/debian: pk3c-ccp, and pk3c-ccp-dkms (the kernel module)'
 	@echo 'make demo [ARGS=--json]   compare cubic, bbr and pk3c on three emulated paths (root, under 3 minutes)'
 	@echo 'make test                 all checks and tests; as root with BPF also the kernel tests'
 	@echo 'make test-guest [ARGS=]   the same comparison in a QEMU guest under virtual time, then test-kernels'
@@ -25,6 +26,8 @@ help:
 	@echo 'make test-kernel          the kernel module on Linux 6.1 and 6.12 in QEMU, beside eBPF, cubic and bbr (20 minutes)'
 	@echo 'make test-kernel-short    the same in 5 minutes, without cubic and bbr'
 	@echo 'make test-kernel-debug    the kernel module on a kernel with KASAN and lockdep, which it builds first'
+	@echo 'make test-package         the packages installed, used and removed in a Debian guest with systemd (root)'
+	@echo 'make soak                 a day of flows in virtual time: memory, clocks, counters (half a minute of CPU)'
 	@echo 'make clean                remove what the build made'
 
 build:
@@ -41,6 +44,9 @@ install: build
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/completions/_pk3c-ccp
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/completions/pk3c-ccp.fish
 	test -e $(DESTDIR)/etc/pk3c-ccp/config.toml || install -D -m 644 -t $(DESTDIR)/etc/pk3c-ccp $(GENERATED)/config.toml
+
+deb: build
+	@packaging/deb/build.sh $(TARGET_DIR)/debian
 
 demo: build
 	@$(PROGRAM) demo $(ARGS)
@@ -70,6 +76,15 @@ test-kernel-short:
 test-kernel-debug:
 	@scripts/setup.sh kernel >&2
 	@scripts/test-module-debug.sh
+
+test-package:
+	@scripts/setup.sh package >&2
+	@$(MAKE) --no-print-directory -s deb >&2
+	@scripts/test-package.sh $(TARGET_DIR)/debian
+
+soak:
+	@scripts/setup.sh base >&2
+	@cargo test --locked --release --test soak -- --ignored --nocapture
 
 clean:
 	@$(MAKE) -s -C ccp-kernel clean

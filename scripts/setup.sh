@@ -1,10 +1,11 @@
 #!/bin/sh
-# Makes this machine ready: scripts/setup.sh [base|test|guest|kernel]
+# Makes this machine ready: scripts/setup.sh [base|test|guest|kernel|package]
 #
 #   base   what building and `make demo` need
 #   test   base, and rustfmt, clippy, cargo-deny, cargo-fuzz with nightly, shellcheck, chromium, prometheus for `make test`
 #   guest  base, and QEMU with what builds a guest image, for `make test-guest`
 #   kernel guest, and what builds a kernel, for `make test-kernel-debug`
+#   package guest, and what builds and checks Debian packages and makes a root file system, for `make test-package`
 #
 # As root it installs missing Debian packages and mounts bpffs on /sys/fs/bpf if it is not mounted (the mount stays:
 # pins live there, and most distributions mount it at boot). As another user it prints the line to run and fails.
@@ -17,6 +18,7 @@ RUST_MINOR_MIN=89
 BASE_PACKAGES="gcc make pkg-config clang libelf-dev zlib1g-dev iperf3 iproute2 ethtool netcat-openbsd curl procps kmod"
 GUEST_PACKAGES="qemu-system-x86 busybox-static xz-utils"
 KERNEL_PACKAGES="bc bison flex libssl-dev"
+DEBIAN_PACKAGES="dpkg-dev lintian mmdebstrap e2fsprogs"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() {
@@ -132,12 +134,13 @@ case $mode in
 base) packages=$BASE_PACKAGES ;;
 guest) packages="$BASE_PACKAGES $GUEST_PACKAGES" ;;
 kernel) packages="$BASE_PACKAGES $GUEST_PACKAGES $KERNEL_PACKAGES" ;;
+package) packages="$BASE_PACKAGES $GUEST_PACKAGES $DEBIAN_PACKAGES" ;;
 test)
     packages=$BASE_PACKAGES
     # Test tools from Debian; another user's `make test` runs without them and says so.
     if is_root; then packages="$packages shellcheck chromium prometheus"; fi
     ;;
-*) die "usage: scripts/setup.sh [base|test|guest|kernel]" ;;
+*) die "usage: scripts/setup.sh [base|test|guest|kernel|package]" ;;
 esac
 # shellcheck disable=SC2086 # a list of package names
 install_packages $packages

@@ -127,7 +127,7 @@ else
     skip advisories "no cargo-deny here"
 fi
 if command -v shellcheck >/dev/null 2>&1; then
-    check "scripts (shellcheck)" shellcheck scripts/*.sh .ci/run
+    check "scripts (shellcheck)" shellcheck scripts/*.sh packaging/deb/build.sh packaging/deb/*/{postinst,prerm} packaging/deb/*/postrm .ci/run
 else
     heading "scripts (shellcheck)"
     skip shellcheck "not installed"
