@@ -17,13 +17,29 @@ const CARRIERS: [&str; 3] = [
     "crates/pathsim/src",
 ];
 /// Of these, what only shows results.
-const SHOWS: [&str; 3] = ["lab/report", "lab/statistics", "lab/format"];
+const SHOWS: [&str; 4] = ["lab/report", "lab/score", "lab/statistics", "lab/format"];
+/// What decides: figures of the algorithm are those of these sources. An entry is a module: its file and its folder.
+const ALGORITHM: [&str; 12] = [
+    "aimd",
+    "compete",
+    "controller",
+    "estimate",
+    "governor",
+    "handbrake",
+    "params",
+    "plan",
+    "program",
+    "startup",
+    "units",
+    "vivace",
+];
 const SCENARIOS: &str = "scenarios";
 
 fn main() -> io::Result<()> {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     println!("cargo:rustc-env=PK3C_REVISION={}", revision(&root));
     println!("cargo:rustc-env=PK3C_CARRIERS={:016x}", carriers(&root)?);
+    println!("cargo:rustc-env=PK3C_ALGORITHM={:016x}", algorithm(&root)?);
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src");
     ship(&root)
@@ -65,6 +81,24 @@ fn carriers(root: &Path) -> io::Result<u64> {
             }
             hasher.write(name.trim_start_matches(&*root.to_string_lossy()).as_bytes());
             hasher.write(&fs::read(&file)?);
+        }
+    }
+    Ok(hasher.finish())
+}
+
+/// Hash of the sources that decide, without their tests' files.
+fn algorithm(root: &Path) -> io::Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    for module in ALGORITHM {
+        let folder = root.join("src").join(module);
+        let mut sources = vec![folder.with_extension("rs")];
+        if folder.is_dir() {
+            sources.extend(files(&folder)?);
+        }
+        for file in sources {
+            if file.file_name().is_none_or(|name| name != "tests.rs") {
+                hasher.write(&fs::read(&file)?);
+            }
         }
     }
     Ok(hasher.finish())

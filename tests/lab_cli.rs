@@ -405,7 +405,6 @@ fn every_refusal_has_a_remedy() {
         &mut run(&["T1-short", "--document", "nobody"]),
         &["`nobody`", "there are test"],
     );
-    refusal(&mut run(&[]), &["ID"]);
     assert!(
         !scratch.path("out").exists(),
         "a refused suite has left a folder"

@@ -13,6 +13,7 @@ mod path;
 mod report;
 mod run;
 mod scenarios;
+mod score;
 mod sim;
 mod traffic;
 
@@ -25,6 +26,8 @@ pub(crate) enum LabVerb {
     Run(Box<run::RunArgs>),
     /// Show results: tables, JSON, a page, or the documents' own forms beside their numbers
     Report(report::ReportArgs),
+    /// Judge results by the goals of performance
+    Score(score::ScoreArgs),
     /// Check how exactly the emulator works on this machine
     Check(check::CheckArgs),
     /// Run any command inside an emulated path, as mahimahi's shells do
@@ -41,6 +44,7 @@ pub(crate) fn run(verb: &LabVerb) -> Result<ExitCode> {
         LabVerb::List(args) => list::run(args),
         LabVerb::Run(args) => run::run(args),
         LabVerb::Report(args) => report::run(args),
+        LabVerb::Score(args) => score::run(args),
         LabVerb::Check(args) => check::run(args),
         LabVerb::Path(args) => path::run(args),
         LabVerb::Export(args) => export::run(args),

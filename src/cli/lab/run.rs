@@ -26,7 +26,7 @@ use std::sync::Arc;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
     /// Which scenarios: ids, beginnings of ids (B1 is B1-1, B1-6, …), or patterns such as 'P?'
-    #[arg(value_name = "ID", required_unless_present = "document")]
+    #[arg(value_name = "ID", required_unless_present_any = ["document", "scenarios"])]
     ids: Vec<String>,
     #[command(flatten)]
     source: SourceArgs,
@@ -160,6 +160,7 @@ fn conditions(args: &RunArgs) -> Conditions {
         kernel: args.backend.kernel(args.kernel),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         revision: env!("PK3C_REVISION").to_owned(),
+        algorithm: env!("PK3C_ALGORITHM").to_owned(),
         cpus: cpus(),
         agent_args: (!agent_args.is_empty()).then(|| agent_args.to_owned()),
         ..Conditions::default()

@@ -48,9 +48,9 @@ impl SourceArgs {
         Ok(plans)
     }
 
-    /// Whether a document was named.
+    /// Whether files or a document were named.
     pub(super) fn is_limited(&self) -> bool {
-        self.document.is_some()
+        self.document.is_some() || !self.scenarios.is_empty()
     }
 }
 

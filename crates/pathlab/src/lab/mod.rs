@@ -13,5 +13,6 @@ mod outcome;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod score;
 pub mod statistics;
 pub mod suite;

@@ -92,6 +92,9 @@ pub struct Conditions {
     pub version: String,
     /// Revision that it was built from, with `-dirty` if the tree had changes.
     pub revision: String,
+    /// State of the algorithm: a hash of the sources that decide; empty in results that do not say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub algorithm: String,
     /// CPUs online.
     pub cpus: usize,
     /// What carried the packets: `emulator`, `netem` or `loopback`; empty in the simulator.

@@ -126,10 +126,10 @@ impl Support {
     /// In words; capital letters where the numbers do not support the claim wholly.
     fn words(self) -> &'static str {
         match self {
-            Support::Yes => "yes",
-            Support::Partly => "PARTLY",
-            Support::No => "NO",
-            Support::Unpublished => "NO NUMBERS PUBLISHED",
+            Self::Yes => "yes",
+            Self::Partly => "PARTLY",
+            Self::No => "NO",
+            Self::Unpublished => "NO NUMBERS PUBLISHED",
         }
     }
 }

@@ -103,10 +103,13 @@ impl Suite<'_> {
         };
         record.failures.clear();
         self.store.keep_other(FILE, record)?;
-        let lengths = self.tasks.iter().map(|task| task.inputs.duration_s);
+        let runs = self
+            .tasks
+            .iter()
+            .map(|task| (kind(&task.inputs), task.inputs.duration_s));
         let state = Mutex::new(State {
             record,
-            progress: Progress::new(lengths, self.jobs.get(), self.real_time),
+            progress: Progress::new(runs, self.jobs.get(), self.real_time),
             tell,
             broken: None,
         });
@@ -225,6 +228,7 @@ fn complete(run: &mut Conditions, suite: &Conditions, began: String) {
     run.began = began;
     run.version.clone_from(&suite.version);
     run.revision.clone_from(&suite.revision);
+    run.algorithm.clone_from(&suite.algorithm);
     run.cpus = suite.cpus;
     run.agent_args.clone_from(&suite.agent_args);
     if run.kernel.is_empty() {
@@ -252,7 +256,7 @@ impl State<'_> {
 
     fn found(&mut self, inputs: &Inputs, count: fn(&mut Counts) -> &mut usize, how: &str) {
         *count(&mut self.record.counts) += 1;
-        self.progress.skipped(inputs.duration_s);
+        self.progress.skipped(&kind(inputs), inputs.duration_s);
         self.say(inputs, how);
     }
 
@@ -272,7 +276,7 @@ impl State<'_> {
             }
             Ok(Made::Good(result)) => {
                 self.record.counts.made += 1;
-                self.progress.made(inputs.duration_s, took);
+                self.progress.made(&kind(inputs), inputs.duration_s, took);
                 let shown = shown(&result);
                 let left = self.progress.left();
                 let took = words(took.as_secs_f64());
@@ -282,13 +286,18 @@ impl State<'_> {
             Ok(Made::Failed(failure)) => failure,
         };
         self.record.counts.failed += 1;
-        self.progress.made(inputs.duration_s, took);
+        self.progress.made(&kind(inputs), inputs.duration_s, took);
         self.say(inputs, &format!("FAILED: {}", failure.error));
         self.record.failures.push(failure);
         if let Err(error) = suite.store.keep_other(FILE, &*self.record) {
             self.broken.get_or_insert(error);
         }
     }
+}
+
+/// Runs that take equally long.
+fn kind(inputs: &Inputs) -> String {
+    format!("{} {}", inputs.scenario, inputs.scheme)
 }
 
 /// A result in a few words.
