@@ -80,7 +80,7 @@ impl<'a> Flow<'a> {
         Self {
             controller,
             sender: Sender::new(&spec),
-            receiver: Receiver::new(spec.acks, rtt_ns),
+            receiver: Receiver::new(spec.acks, rtt_ns, spec.lie),
             udp: Udp::default(),
             last_release_ns: 0,
             end_ns: spec.stop_ns.unwrap_or(u64::MAX).min(scenario.duration_ns),

@@ -46,7 +46,7 @@ pub use distribution::Distribution;
 pub use reno::Reno;
 pub use results::{Bin, FlowResult, LinkBin, Results, jain};
 pub use scenario::{
-    AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Loss, LossPlace, PathSpec,
+    AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Lie, Loss, LossPlace, PathSpec,
     QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Sfq, Source, Trace,
     Transport,
 };

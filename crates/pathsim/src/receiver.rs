@@ -3,7 +3,7 @@
 //! As in Linux: in order every second packet, or after a delay; at once when a gap is filled, and for
 //! the first three packets above one; after them, while the gap stays, once per compression time.
 
-use crate::scenario::AckPolicy;
+use crate::scenario::{AckPolicy, Lie};
 use std::collections::VecDeque;
 
 /// The first packets of a flow are acknowledged one by one, as Linux does while a window opens.
@@ -51,11 +51,14 @@ pub(crate) struct Receiver {
     /// Arrivals in order that no ACK at the sender has covered yet, and the number of the first.
     acked: VecDeque<Packet>,
     acked_from: u64,
+    lie: Option<Lie>,
+    /// It has claimed all segments below.
+    claimed: u64,
 }
 
 impl Receiver {
     /// A receiver that is so far from its sender, ns.
-    pub(crate) fn new(policy: AckPolicy, rtt_ns: u64) -> Self {
+    pub(crate) fn new(policy: AckPolicy, rtt_ns: u64, lie: Option<Lie>) -> Self {
         Self {
             policy,
             compression_ns: policy.compression_ns.min(rtt_ns / COMPRESSION_RTT_PARTS),
@@ -68,6 +71,24 @@ impl Receiver {
             arrivals: 0,
             acked: VecDeque::new(),
             acked_from: 0,
+            lie,
+            claimed: 0,
+        }
+    }
+
+    /// Whether it takes a packet for lost that has arrived.
+    pub(crate) fn denies(&self, packet: &Packet) -> bool {
+        match self.lie {
+            Some(Lie::InventLosses(every)) => (packet.tx + 1).is_multiple_of(every.into()),
+            _ => false,
+        }
+    }
+
+    /// So many segments beyond the last one that it got it acknowledges; `None` if it tells what it has got.
+    fn ahead(&self) -> Option<u64> {
+        match self.lie {
+            Some(Lie::Ahead(segments)) => Some(segments.into()),
+            _ => None,
         }
     }
 
@@ -76,6 +97,11 @@ impl Receiver {
         self.arrivals += 1;
         self.acked.push_back(packet);
         self.unacked += 1;
+        if self.ahead().is_some() {
+            let new = packet.segment >= self.next;
+            self.next = self.next.max(packet.segment + 1);
+            return (new, self.in_order());
+        }
         let (next, gap) = (self.next, !self.above.is_empty());
         let new = self.insert(packet.segment);
         let advanced = self.next > next;
@@ -146,6 +172,10 @@ impl Receiver {
 
     /// When an ACK that is made now may leave.
     pub(crate) fn release_ns(&self, now_ns: u64) -> u64 {
+        let now_ns = match self.lie {
+            Some(Lie::SwayRtt(most_ns, period_ns)) => now_ns + sway_ns(now_ns, most_ns, period_ns),
+            _ => now_ns,
+        };
         match self.policy.aggregation_ns {
             0 => now_ns,
             grid => now_ns.next_multiple_of(grid),
@@ -159,6 +189,27 @@ impl Receiver {
         self.acked_from += count;
         self.acked.drain(..count as usize)
     }
+
+    /// Below which segment an ACK claims that everything has arrived, in place of [`Self::take`]; `None` for the ACKs of a
+    /// receiver that tells what it has got, and for one that was overtaken.
+    pub(crate) fn claim(&mut self, before: u64) -> Option<u64> {
+        let ahead = self.ahead()?;
+        let last = self.take(before).map(|packet| packet.segment).max()?;
+        self.claimed = self.claimed.max(last + 1 + ahead);
+        Some(self.claimed)
+    }
+
+    /// Whether its ACKs are claims.
+    pub(crate) fn is_claiming(&self) -> bool {
+        self.ahead().is_some()
+    }
+}
+
+/// From 0 to the most and back, once a period.
+fn sway_ns(now_ns: u64, most_ns: u64, period_ns: u64) -> u64 {
+    let phase = now_ns % period_ns;
+    let rising = phase.min(period_ns - phase);
+    (u128::from(most_ns) * 2 * u128::from(rising) / u128::from(period_ns)) as u64
 }
 
 #[cfg(test)]
@@ -170,7 +221,7 @@ mod tests {
     const DELAY_NS: u64 = 40 * MILLISECOND;
 
     fn receiver() -> Receiver {
-        Receiver::new(AckPolicy::default(), RTT_NS)
+        Receiver::new(AckPolicy::default(), RTT_NS, None)
     }
 
     #[test]
@@ -235,6 +286,28 @@ mod tests {
             sent_ns: 0,
         });
         assert_eq!(filled, (true, Answer::Ack(22)));
+    }
+
+    #[test]
+    fn a_liar_claims_what_it_has_not_got_and_sways_its_acks() {
+        let mut receiver = Receiver::new(AckPolicy::default(), RTT_NS, Some(Lie::Ahead(5)));
+        let packet = |segment| Packet {
+            tx: segment,
+            segment,
+            sent_ns: 0,
+        };
+        assert_eq!(receiver.arrive(packet(0)), (true, Answer::Ack(1)));
+        assert_eq!(receiver.arrive(packet(3)), (true, Answer::Ack(2)));
+        assert_eq!(receiver.arrive(packet(2)), (false, Answer::Ack(3)));
+        let claims = [1, 1, 3].map(|before| receiver.claim(before));
+        assert_eq!(claims, [Some(6), None, Some(9)]);
+        let receiver = Receiver::new(AckPolicy::default(), RTT_NS, Some(Lie::InventLosses(3)));
+        let denied = (0..9).filter(|segment| receiver.denies(&packet(*segment)));
+        assert_eq!(denied.collect::<Vec<_>>(), [2, 5, 8]);
+        assert_eq!(
+            [0, 10, 50, 90].map(|at| sway_ns(at, 20, 100)),
+            [0, 4, 20, 4]
+        );
     }
 
     #[test]

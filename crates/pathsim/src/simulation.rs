@@ -251,6 +251,9 @@ impl<'a> Simulation<'a> {
         if now_ns >= flow.end_ns {
             return;
         }
+        if flow.receiver.denies(&packet) {
+            return;
+        }
         let (new, answer) = match flow.spec.transport {
             Transport::Tcp => flow.receiver.arrive(packet),
             Transport::Udp => (true, Answer::Wait),
@@ -290,13 +293,22 @@ impl<'a> Simulation<'a> {
             return;
         }
         flow.note_srtt(now_ns);
-        let mut packets = flow.receiver.take(before).peekable();
-        if packets.peek().is_none() {
-            return; // overtaken by a later ACK
-        }
-        let rtt_ns = flow
-            .sender
-            .on_ack(now_ns, packets, flow.controller.as_mut());
+        let rtt_ns = if flow.receiver.is_claiming() {
+            let claim = flow.receiver.claim(before).unwrap_or(0);
+            let claimed = flow.sender.not_delivered_below(claim);
+            if claimed.is_empty() {
+                return;
+            }
+            let (sender, controller) = (&mut flow.sender, flow.controller.as_mut());
+            sender.on_ack(now_ns, claimed.into_iter(), controller)
+        } else {
+            let mut packets = flow.receiver.take(before).peekable();
+            if packets.peek().is_none() {
+                return; // overtaken by a later ACK
+            }
+            let (sender, controller) = (&mut flow.sender, flow.controller.as_mut());
+            sender.on_ack(now_ns, packets, controller)
+        };
         if let Some(rtt_ns) = rtt_ns {
             flow.note_rtt(now_ns, rtt_ns, self.scenario.series);
         }

@@ -62,6 +62,20 @@ impl Default for AckPolicy {
     }
 }
 
+/// What a receiver makes the sender believe, to its own advantage or to others' harm. No scenario file can ask for it.
+///
+/// It never acknowledges what was not sent: Linux takes no notice of such ACKs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lie {
+    /// Acknowledges what it got, and so many segments beyond, sent or lost: losses are hidden, and RTTs are too short.
+    /// 0 only hides losses. What did not arrive is never sent again. It takes packets out of order for old ones.
+    Ahead(u32),
+    /// Takes every packet with a number that this divides for lost, also when it is sent again; at least 2.
+    InventLosses(u32),
+    /// Holds its ACKs back, by a time that rises evenly from 0 to the first and falls back within the second, ns.
+    SwayRtt(u64, u64),
+}
+
 /// One flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowSpec {
@@ -85,6 +99,9 @@ pub struct FlowSpec {
     /// Segments that a paced sender sends at once at most, 1 to 44: as many as 1 ms of its rate makes, at
     /// least 2, as Linux with segmentation offload. 1 is a device that takes packet by packet.
     pub burst_segments: u32,
+    /// What its receiver lies about.
+    #[serde(default)]
+    pub lie: Option<Lie>,
 }
 
 impl FlowSpec {
@@ -100,6 +117,7 @@ impl FlowSpec {
             acks: AckPolicy::default(),
             receive_window: None,
             burst_segments: MAX_BURST_SEGMENTS,
+            lie: None,
         }
     }
 
@@ -121,6 +139,24 @@ impl FlowSpec {
             1..=MAX_BURST_SEGMENTS.into(),
             "1 to 44",
         )?;
+        match self.lie {
+            Some(Lie::InventLosses(every)) => in_range(
+                "packets per invented loss",
+                every.into(),
+                2..=1_000_000,
+                "2 to 1000000",
+            )?,
+            Some(Lie::SwayRtt(most_ns, period_ns)) => {
+                time("the most that ACKs are held back in ns", most_ns)?;
+                in_range(
+                    "the period in which ACKs are held back in ns",
+                    period_ns,
+                    2..=MAX_TIME_NS,
+                    "2 ns to 100000 s",
+                )?;
+            }
+            Some(Lie::Ahead(_)) | None => {}
+        }
         if let Some(bytes) = self.receive_window {
             in_range(
                 "a flow's receive window in bytes",

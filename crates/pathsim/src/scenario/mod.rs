@@ -4,7 +4,7 @@ mod flow;
 mod path;
 mod schedule;
 
-pub use flow::{AckPolicy, FlowSpec, Source, Transport};
+pub use flow::{AckPolicy, FlowSpec, Lie, Source, Transport};
 pub use path::{
     CoDel, Jitter, Loss, LossPlace, PathSpec, QueueDiscipline, QueueLimit, RouteChange, Sfq,
 };

@@ -190,6 +190,11 @@ impl Sender {
         rtt_ns
     }
 
+    /// What was sent below a segment and is not known to have arrived, as packets.
+    pub(crate) fn not_delivered_below(&self, end: u64) -> Vec<Packet> {
+        self.board.not_delivered_below(end).collect()
+    }
+
     /// Once every retransmission of a recovery was needless, there was no loss.
     fn take_back(&mut self, duplicates: u64, controller: &mut dyn Controller) {
         for _ in 0..duplicates {

@@ -193,6 +193,18 @@ impl Scoreboard {
         }
     }
 
+    /// The last transmission of every segment below `end` that is not known to have arrived.
+    pub(super) fn not_delivered_below(&self, end: u64) -> impl Iterator<Item = Packet> {
+        let below = end.saturating_sub(self.una).min(self.segments.len() as u64);
+        let segments = self.segments.iter().take(below as usize).zip(self.una..);
+        let open = segments.filter(|(segment, _)| !segment.delivered);
+        open.map(|(segment, number)| Packet {
+            tx: segment.tx,
+            segment: number,
+            sent_ns: 0, // the scoreboard has its own
+        })
+    }
+
     /// A segment that had arrived before: a retransmission was not needed.
     fn duplicate(&mut self, found: &mut Found) {
         found.duplicates += 1;
