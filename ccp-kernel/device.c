@@ -406,7 +406,8 @@ static bool ccp_take_drain(struct ccp_session *s, const u8 *msg, size_t len)
 	if (type != CCP_MSG_DRAIN && type != CCP_MSG_RESUME)
 		return false;
 	WRITE_ONCE(s->drained, type == CCP_MSG_DRAIN);
-	pr_info("the agent %s\n", s->drained ? "is drained: all flows run CUBIC" : "takes flows again");
+	pr_info("the agent %s\n",
+		s->drained ? "is drained: all flows run CUBIC" : "takes flows again");
 	return true;
 }
 
