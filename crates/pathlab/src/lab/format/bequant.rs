@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::claims;
 use super::published::{Download, downloads};
+use super::{claims, plain};
 use crate::lab::report::measure::{is_udp, under_test};
 use crate::lab::report::{Group, Groups};
 use crate::lab::result::{FlowResult, RunResult};
@@ -131,10 +131,6 @@ fn access(scenario: &str) -> Option<&'static str> {
         "8" => "5g_shallow",
         _ => return None,
     })
-}
-
-fn plain(scheme: &str) -> &str {
-    scheme.rsplit(':').next().unwrap_or(scheme)
 }
 
 /// The rows of one scenario: competitor, connections, ours and other.

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use super::plain;
 use super::printf::g;
 use crate::lab::report::measure::measure;
 use crate::lab::report::table::wrapped;
@@ -117,7 +118,6 @@ pub fn evaluate(check: &Check, groups: &Groups<'_>) -> Option<(f64, bool)> {
 
 /// The group of a scenario and a scheme, whether it is written as `cubic` or `kernel:cubic`.
 fn find<'g, 'a>(groups: &'g Groups<'a>, scenario: &str, scheme: &str) -> Option<&'g Group<'a>> {
-    let plain = |name: &'a str| name.rsplit(':').next().unwrap_or(name);
     let same = |group: &&Group<'a>| group.scenario == scenario && plain(group.scheme) == scheme;
     groups.0.iter().find(same)
 }

@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 
 mod row;
 
-use super::claims;
 use super::printf::g;
 use super::published::{Listing, listings};
+use super::{claims, plain};
 use crate::lab::report::measure::{is_udp, measure, under_test};
 use crate::lab::report::{Group, Groups};
 use crate::lab::result::{FlowResult, RunResult};
@@ -152,8 +152,9 @@ static LISTED: LazyLock<BTreeMap<String, BTreeMap<String, Vec<String>>>> = LazyL
 
 /// The document's runs of a scenario under a scheme.
 pub fn published(scenario: &str, scheme: &str) -> Vec<&'static Listing> {
-    let scheme = scheme.rsplit(':').next().unwrap_or(scheme);
-    let ids = LISTED.get(scenario).and_then(|schemes| schemes.get(scheme));
+    let ids = LISTED
+        .get(scenario)
+        .and_then(|schemes| schemes.get(plain(scheme)));
     let of = |id: &String| listings().iter().find(|listing| listing.id == *id);
     ids.into_iter().flatten().filter_map(of).collect()
 }

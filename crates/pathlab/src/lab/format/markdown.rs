@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::{bequant, claims, iperf, ministat, pantheon};
+use super::{bequant, claims, iperf, ministat, pantheon, plain};
 use crate::lab::report::measure::measure;
 use crate::lab::report::table;
 use crate::lab::report::{Group, Groups};
@@ -49,10 +49,6 @@ const DOCUMENTS: [Document; 5] = [
 
 /// The order of columns; others follow by name.
 const FIRST: [&str; 4] = ["cubic", "reno", "bbr", "pk3c"];
-
-fn plain(scheme: &str) -> &str {
-    scheme.rsplit(':').next().unwrap_or(scheme)
-}
 
 /// The documents' ids are a capital letter and a digit first, those of our own scenarios are not.
 fn is_of(document: &Document, scenario: &str) -> bool {

@@ -7,9 +7,9 @@
 
 use std::fmt::Write;
 
-use super::claims;
 use super::printf::g;
 use super::published::{Loopback, loopback};
+use super::{claims, plain};
 use crate::lab::report::measure::measure;
 use crate::lab::report::{Group, Groups};
 use crate::lab::result::RunResult;
@@ -183,7 +183,7 @@ fn published(tool: &str, stack: &str, cca: &str) -> Option<f64> {
 
 /// The document's name of a scheme; Linux calls `newreno` reno.
 fn published_name(scheme: &str) -> &str {
-    match scheme.rsplit(':').next().unwrap_or(scheme) {
+    match plain(scheme) {
         "reno" => "newreno",
         name => name,
     }

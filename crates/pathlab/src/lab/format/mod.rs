@@ -13,3 +13,8 @@ pub mod ministat;
 pub mod pantheon;
 pub mod printf;
 pub mod published;
+
+/// A scheme's name without its kind: `cubic` of `kernel:cubic`.
+fn plain(scheme: &str) -> &str {
+    scheme.rsplit(':').next().unwrap_or(scheme)
+}

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::Block;
+use crate::lab::format::plain;
 use crate::lab::format::published::{Tunnel, pantheon_runs};
 use crate::lab::report::Group;
 use crate::lab::result::RunResult;
@@ -55,7 +56,7 @@ fn published_means(scheme: &str) -> Means {
 
 /// The report's name of a scheme of ours.
 fn published_name(scheme: &str) -> Option<&'static str> {
-    Some(match scheme.rsplit(':').next().unwrap_or(scheme) {
+    Some(match plain(scheme) {
         "bbr" => "TCP BBR",
         "cubic" => "TCP Cubic",
         "vegas" => "TCP Vegas",
