@@ -24,6 +24,7 @@ const LASTS: Duration = Duration::from_secs(2);
 /// `struct ccp_flow` in 32-bit words.
 const FLOW_WORDS: usize = 960 / 4;
 const SID: usize = 0;
+const LIVE: usize = 1;
 /// Errors and the zero of Micros: the first words that are the program's to spoil.
 const ERRORS: std::ops::Range<usize> = 2..6;
 const MBOX: usize = (960 - 67 * 8 - 16 - 168) / 4;
@@ -120,6 +121,12 @@ impl Memory {
             put(&self.flows, flow + GOVERNANCE + 4, u64::MAX);
             put(&self.flows, flow + BARRED_UNTIL, 0);
         }
+    }
+
+    /// No socket holds a slot any more. Only if each slot has had one since the last rubbish.
+    fn all_free(&self) -> bool {
+        let mut slots = (0..self.flows.len()).step_by(FLOW_WORDS);
+        slots.all(|flow| self.flows.word(flow + LIVE).load(Acquire) == 0)
     }
 
     /// Rubbish anywhere.
@@ -260,6 +267,8 @@ fn kernel_a_mad_agent_stays_within_the_limits() {
     put(&memory.control, BEAT, u64::MAX / 2);
     wait_until("the fallback takes over", || ports.iter().all(fast));
     talk.finish();
+    // Their last bytes have arrived; the sockets themselves end a little later.
+    wait_until("all sockets are gone", || memory.all_free());
 
     // What is left is refused, or taken over; both leave a sound datapath in the end.
     put(&memory.control, 0, 77);

@@ -70,10 +70,11 @@ fn kernel_what_a_full_ring_loses_is_made_good() {
             open == ports && steering.open().len() == ports.len()
         };
         assert!(
-            eventually(Duration::from_secs(5), agree),
-            "round {round}: portus knows {} flows, {} live",
+            eventually(Duration::from_secs(20), agree),
+            "round {round}: portus knows {} flows, {} live; {:?}",
             steering.open().len(),
-            ports.len()
+            ports.len(),
+            observer.counters()
         );
         // Every live flow reports, and under its own settings.
         let reports = || -> Vec<u64> {
