@@ -32,7 +32,8 @@ ip() { /bin/ip "$@"; }
 tc() { /bin/tc "$@"; }
 
 finish() { # closing the port waits until all of it is sent
-	dmesg | grep -E 'BUG:|WARNING:|INFO: (possible|trying|task|rcu|suspicious)|KASAN|UBSAN|Oops|rcu.*stall|lockdep|general protection' \
+	dmesg | grep -v 'RCU lockdep checking is enabled' |
+		grep -E 'BUG:|WARNING:|INFO: (possible|trying|task|rcu|suspicious)|KASAN|UBSAN|Oops|rcu.*stall|lockdep|general protection' \
 		>/tmp/kernel.trouble
 	send kernel.trouble
 	echo end >&3
