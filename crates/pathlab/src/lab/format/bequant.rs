@@ -3,7 +3,8 @@
 //! A row is one competitor and one set of connections: one alone, six of a kind, or three of each at once. In the last,
 //! "other" is the other half of the same runs. Speed is the mean over downloads of their size over their time, timed at the
 //! receiver. IP volume is what the sender sent for a download: its segments and those sent again, 1500 bytes each.
-//! RTTs are TCP's smoothed ones; the report's were from a capture, so its greatest are greater.
+//! RTTs are TCP's smoothed ones; the report's were from a capture, so its greatest are greater. On a path that is scaled
+//! down only the changes compare.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -193,8 +194,14 @@ pub fn markdown(scenarios: &[&[Group<'_>]]) -> String {
             let pairs = published.map_or([(None, None); 6], Download::pairs);
             let _ = write!(
                 text,
-                "| **{}** {} | {kind} {competitor}",
-                run.inputs.scenario, run.inputs.path
+                "| **{}** {}{} | {kind} {competitor}",
+                run.inputs.scenario,
+                run.inputs.path,
+                if run.inputs.scaled.is_some() {
+                    ", scaled"
+                } else {
+                    ""
+                }
             );
             for index in [0, 3, 2] {
                 let theirs = published.map_or(String::new(), |_| {
@@ -225,6 +232,9 @@ pub fn render(groups: &Groups<'_>) -> String {
             continue;
         };
         let _ = writeln!(text, "\n{}: {}", run.inputs.scenario, run.inputs.path);
+        if let Some(scaled) = &run.inputs.scaled {
+            let _ = writeln!(text, "  scaled: {scaled}");
+        }
         let access = access(&run.inputs.scenario);
         if let Some(published) =
             access.and_then(|access| downloads().iter().find(|row| row.scenario == access))
@@ -255,7 +265,9 @@ pub fn render(groups: &Groups<'_>) -> String {
                 let pairs = published.pairs();
                 let (theirs, others) = (pairs.map(|pair| pair.0), pairs.map(|pair| pair.1));
                 let _ = writeln!(text, "{:<18}{}", "  published", triples(&theirs, &others));
-                let _ = writeln!(text, "{:<18}{}", "  other, both", triples(&other, &others));
+                if run.inputs.scaled.is_none() {
+                    let _ = writeln!(text, "{:<18}{}", "  other, both", triples(&other, &others));
+                }
             }
         }
     }
