@@ -20,7 +20,7 @@
 //!
 //! Four signs, because each has a blind spot: ACK spacing needs many samples (and says nothing of delayed ACKs with
 //! few, nor after the first plan, whose slots alone know how long they were being sent), the slope needs a queue that
-//! grows during the slot, the queue needs a known smallest RTT, and loss must be told from the random loss of a radio
+//! grows during the slot, and a second slot of it where RTTs jitter, the queue needs a known smallest RTT, and loss must be told from the random loss of a radio
 //! link.
 //!
 //! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
@@ -43,7 +43,10 @@ const SPACING_MIN_PKTS: f64 = 24.0;
 const SPACING_MIN_SAMPLES: f64 = 8.0;
 /// Slope that means a full path, s/s, and how many standard errors it must be.
 const FULL_SLOPE: f64 = 0.05;
-const FULL_SLOPE_SIGMAS: f64 = 3.0;
+const FULL_SLOPE_SIGMAS: f64 = 6.0;
+/// The same if the slot before had a hint of a slope, too. Where RTTs jitter, samples in a row are early or late
+/// together, and tell less than their number; but a queue goes on growing.
+const AGAIN_SLOPE_SIGMAS: f64 = 3.0;
 /// Slope that is a hint, s/s, and its standard errors.
 const HINT_SLOPE: f64 = 0.02;
 const HINT_SLOPE_SIGMAS: f64 = 2.0;
@@ -90,6 +93,8 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Startup {
     best: Rate,
+    /// The last slot had a hint of a slope.
+    hinted: bool,
     gain_max: f32,
     /// When the rate last grew.
     grown: Micros,
@@ -104,6 +109,7 @@ impl Startup {
     pub fn new(now: Micros) -> Self {
         Self {
             best: Rate::ZERO,
+            hinted: false,
             gain_max: f32::INFINITY,
             grown: now,
             history: [(0, 0); HISTORY],
@@ -140,7 +146,11 @@ impl Startup {
         if mi.asked.is_some() && enough {
             self.best = self.best.max(mi.goodput.min(mi.send_rate));
         }
-        if let Some(reason) = full(mi, est, pkt_bytes, params) {
+        let again = self.hinted;
+        if enough {
+            self.hinted = slope_hint(mi);
+        }
+        if let Some(reason) = full(mi, est, pkt_bytes, params, again) {
             return Verdict::Leave(self.leaving_rate(mi, rate, reason), reason);
         }
         let elapsed = est.now() - self.grown;
@@ -226,7 +236,7 @@ impl Startup {
 }
 
 /// The sign of a full path, if there is one. A slot without an asked rate can only show a queue.
-fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params) -> Option<Reason> {
+fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params, again: bool) -> Option<Reason> {
     let rtt = mi.rtt?;
     if rtt.mean - est.rtt_min() > (est.rtt_min() * FULL_QUEUE_RTTS).max(FULL_QUEUE) {
         return Some(Reason::FullQueue);
@@ -238,15 +248,17 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params) -> Option<Rea
             return Some(Reason::FullSpacing);
         }
     }
+    let sigmas = if again {
+        AGAIN_SLOPE_SIGMAS
+    } else {
+        FULL_SLOPE_SIGMAS
+    };
     let rise = Micros::from_secs(rtt.slope * mi.sent_for.as_secs());
     let mut smallest_rise = mi.send_rate.time_for(2.0 * pkt_bytes).max(Micros::new(500));
     if mi.lost_pkts > 0.0 {
         smallest_rise = smallest_rise.max(est.sack_delay());
     }
-    if rtt.slope > FULL_SLOPE
-        && rtt.slope > FULL_SLOPE_SIGMAS * rtt.slope_se
-        && rise > smallest_rise
-    {
+    if rtt.slope > FULL_SLOPE && rtt.slope > sigmas * rtt.slope_se && rise > smallest_rise {
         return Some(Reason::FullSlope);
     }
     // Three deviations of a 10 % loss.
@@ -260,13 +272,16 @@ fn arrival_rate(mi: &Mi) -> Option<Rate> {
         .then(|| mi.goodput * (mi.pkts() / mi.delivered_pkts))
 }
 
+/// Whether the RTT may grow.
+fn slope_hint(mi: &Mi) -> bool {
+    mi.rtt
+        .is_some_and(|rtt| rtt.slope > HINT_SLOPE && rtt.slope > HINT_SLOPE_SIGMAS * rtt.slope_se)
+}
+
 /// Which part of the full growth is due when the path is not full.
 fn growth(mi: &Mi) -> (f64, Reason) {
-    let slope_hint = mi
-        .rtt
-        .is_some_and(|rtt| rtt.slope > HINT_SLOPE && rtt.slope > HINT_SLOPE_SIGMAS * rtt.slope_se);
     let limit = HINT_SPACING - mi.pkts_per_ack() / mi.pkts().max(1.0);
-    if slope_hint {
+    if slope_hint(mi) {
         (HINT_SLOPE_PART, Reason::GrowLess)
     } else if arrival_rate(mi).is_some_and(|arrived| arrived < mi.send_rate * limit) {
         (HINT_SPACING_PART, Reason::GrowLess)
@@ -286,6 +301,11 @@ mod tests {
 
     /// 40 packets sent 0.5 ms apart (2 MB/s) after an idle path of 40 ms was seen; `rtt` and `lost` by packet number.
     fn verdict(rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Verdict {
+        verdicts(1, rtt, lost)[0]
+    }
+
+    /// The same for some slots that are alike.
+    fn verdicts(slots: u64, rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Vec<Verdict> {
         let params = Params::default();
         let mut est = Estimator::new(&params);
         let context = |asked| SlotContext {
@@ -295,8 +315,12 @@ mod tests {
         };
         est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
         let acks: Vec<_> = (0..40).map(|i| (i * 500, rtt(i), lost(i))).collect();
-        let mi = est.observe(&report(33, 100_000, &acks, 20_000), context(Some(RATE)));
-        Startup::new(Micros::ZERO).on_mi(&mi, &est, RATE, PKT, &params)
+        let mut startup = Startup::new(Micros::ZERO);
+        let slot = |at| {
+            let mi = est.observe(&report(33, at, &acks, 20_000), context(Some(RATE)));
+            startup.on_mi(&mi, &est, RATE, PKT, &params)
+        };
+        (1..=slots).map(|i| i * 100_000).map(slot).collect()
     }
 
     #[test]
@@ -365,6 +389,23 @@ mod tests {
             panic!("{full:?}")
         };
         assert!((rate / (RATE * LEAVE) - 1.0 / 1.2).abs() < 0.02, "{rate}");
+    }
+
+    #[test]
+    fn a_growing_queue_within_jitter_ends_it_when_it_goes_on() {
+        // +60 us per 500 us, four to five standard errors in RTTs that jitter by 3 ms.
+        let rtt = |i: u64| 40_000 + 60 * i + 300 * ((i * 7 + 5) % 11);
+        let verdicts = verdicts(2, rtt, |_| 0);
+        assert!(
+            matches!(
+                verdicts[..],
+                [
+                    Verdict::Grow(_, Reason::GrowLess),
+                    Verdict::Leave(_, Reason::FullSlope)
+                ]
+            ),
+            "{verdicts:?}"
+        );
     }
 
     #[test]
