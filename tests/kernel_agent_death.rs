@@ -1,5 +1,5 @@
 //! An agent that dies, hangs, comes back or is stopped while connections run: they go on, under the
-//! datapath's fallback, at what plain Cubic reaches on the same path, and without a pause.
+//! datapath's fallback, at what plain Cubic reaches on the same path, and without a pause. An upgrade they hardly feel.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::agent::Agent;
-use common::load::{Demand, Load, Outcome};
+use common::load::{Demand, Load, Outcome, congestion_from};
 use common::machine::KernelTest;
 use common::{NAME, eventually, path};
 use pathlab::attempts::attempts;
@@ -25,6 +25,9 @@ const SETTLE: Duration = Duration::from_secs(1);
 const LONGEST_STALL: Duration = Duration::from_secs(2);
 /// Share of plain Cubic's goodput that the fallback must reach.
 const FALLBACK_SHARE: f64 = 0.8;
+/// Over any second of an upgrade, as much of what was reached before arrives.
+const UPGRADE_SHARE: f64 = 0.95;
+const SECOND: Duration = Duration::from_secs(1);
 const READOPTION: Duration = Duration::from_secs(1);
 
 /// A path, and the connections over it.
@@ -176,4 +179,62 @@ fn kernel_agent_frozen_and_stopped_on_a_clean_path() {
 fn kernel_agent_frozen_and_stopped_on_a_lossy_path() {
     let name = "kernel_agent_frozen_and_stopped_on_a_lossy_path";
     attempts(|| frozen_and_stopped(name, &lossy()));
+}
+
+/// The old agent leaves the datapath in place, the new one takes it over: what a package does.
+fn upgraded_under_load(name: &str) {
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let path = path::open(&clean().spec);
+    let agent = Agent::start(&[]);
+    let load = Load::over(&path, NAME, 8, Demand::Greedy);
+    let ports = load.ports().to_vec();
+    let assert_ours = || {
+        for port in &ports {
+            let congestion = path.client().enter(|| congestion_from(*port)).unwrap();
+            assert_eq!(congestion, Some(NAME), "port {port}");
+        }
+    };
+
+    wait_until(load.start() + WARM_UP + WARM_UP);
+    let left = load.start().elapsed();
+    agent.leave();
+    assert_ours();
+    let agent = Agent::start(&[]);
+    let back = load.start().elapsed();
+    let adopted = || ports.iter().all(|&port| agent.flow_start(port).is_some());
+    measured!(
+        eventually(READOPTION, adopted),
+        "not adopted after {READOPTION:?}"
+    );
+    wait_until(load.start() + back + PHASE);
+    assert_ours();
+
+    let until = load.start().elapsed();
+    let outcome = load.finish();
+    outcome.assert_intact();
+    assert_no_stall(&outcome, until);
+    let before = outcome.goodput_mbps(left - WARM_UP, left);
+    let ends = back + SECOND - left;
+    let windows = (0..ends.as_millis() as u32 / 100).map(|i| left + i * SECOND / 10);
+    let worst = windows
+        .map(|from| outcome.goodput_mbps(from, from + SECOND))
+        .fold(f64::INFINITY, f64::min);
+    println!(
+        "upgrade in {:?}: {before:.2} Mbit/s before, {worst:.2} in the worst second",
+        back - left
+    );
+    measured!(
+        worst >= UPGRADE_SHARE * before,
+        "{worst:.2} Mbit/s in the worst second of the upgrade, {before:.2} before"
+    );
+    agent.stop();
+    path::close(path);
+    test.end();
+}
+
+#[test]
+fn kernel_an_upgrade_under_load_is_hardly_felt() {
+    attempts(|| upgraded_under_load("kernel_an_upgrade_under_load_is_hardly_felt"));
 }

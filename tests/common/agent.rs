@@ -156,8 +156,17 @@ impl Agent {
 
     /// Stops the agent as an operator does; fails the test if it does not end with success in time.
     /// Returns its whole log.
-    pub(crate) fn stop(mut self) -> Vec<LogLine> {
-        self.signal(Signal::SIGTERM);
+    pub(crate) fn stop(self) -> Vec<LogLine> {
+        self.end(Signal::SIGTERM)
+    }
+
+    /// Ends the agent as an upgrade does: the datapath stays.
+    pub(crate) fn leave(self) -> Vec<LogLine> {
+        self.end(Signal::SIGUSR2)
+    }
+
+    fn end(mut self, signal: Signal) -> Vec<LogLine> {
+        self.signal(signal);
         let status = self.wait(STOP_LIMIT);
         assert!(
             status.is_some_and(|status| status.success()),

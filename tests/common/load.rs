@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -23,6 +24,8 @@ use nix::sys::socket::{
 };
 use pathlab::netns::Netns;
 use pathlab::path::{self, Path};
+
+use super::NAME;
 
 /// Width of a progress bin.
 pub(crate) const BIN: Duration = Duration::from_millis(100);
@@ -50,6 +53,24 @@ pub(crate) fn congestion_of(socket: &impl AsFd) -> String {
 }
 
 /// Sets the congestion control of a socket.
+/// The congestion control of this namespace's connection from a local port, if it is one of those we know.
+pub(crate) fn congestion_from(port: u16) -> Option<&'static str> {
+    let output = Command::new("ss")
+        .args([
+            "-tinOH",
+            "state",
+            "established",
+            &format!("sport = :{port}"),
+        ])
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&output.stdout).into_owned();
+    let known = ["cubic", "reno", NAME];
+    known
+        .into_iter()
+        .find(|name| words.split_whitespace().any(|word| word == *name))
+}
+
 pub(crate) fn set_congestion(socket: &impl AsFd, name: &str) -> nix::Result<()> {
     setsockopt(socket, sockopt::TcpCongestion, &name.into())
 }

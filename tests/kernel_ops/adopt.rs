@@ -1,0 +1,54 @@
+//! Connections that ran before the agent, and go on without it.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::{KNOWN, await_flows, flow_of, is_driven, refused, status, told};
+use crate::common::agent::Agent;
+use crate::common::load::{Demand, Load, congestion_from};
+use crate::common::machine::KernelTest;
+use crate::common::{NAME, eventually};
+
+/// 4 Mbit/s, whatever drives them.
+const DEMAND: Demand = Demand::Portions {
+    bytes: 50_000,
+    every: Duration::from_millis(100),
+};
+
+#[test]
+fn kernel_ops_running_connections_are_adopted_and_handed_back() {
+    let Some(test) =
+        KernelTest::begin("kernel_ops_running_connections_are_adopted_and_handed_back")
+    else {
+        return;
+    };
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let load = Load::over_loopback(here, "reno", 3, DEMAND);
+    let other = Load::over_loopback(here, "reno", 1, DEMAND);
+    let ports: Vec<_> = load.ports().iter().map(u16::to_string).collect();
+    let agent = Agent::start(&["--adopt", &ports.join(","), "--adopt-from", "reno"]);
+    await_flows(&load, "driven", is_driven);
+    for port in load.ports() {
+        assert_eq!(congestion_from(*port), Some(NAME), "port {port}");
+    }
+    let [bystander] = other.ports() else { panic!() };
+    assert_eq!(congestion_from(*bystander), Some("reno"));
+
+    assert!(refused(&["drain", "--hand-back", "nosuch"]).contains("nosuch"));
+    told(&["drain", "--hand-back", "reno"]);
+    let gone = || {
+        let status = status();
+        load.ports()
+            .iter()
+            .all(|port| flow_of(&status, *port).is_none())
+    };
+    assert!(eventually(KNOWN, gone), "{:#}", status());
+    for port in load.ports() {
+        assert_eq!(congestion_from(*port), Some("reno"), "port {port}");
+    }
+    for load in [load, other] {
+        load.finish().assert_intact();
+    }
+    agent.stop();
+    test.end();
+}
