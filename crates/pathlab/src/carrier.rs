@@ -20,7 +20,7 @@ use crate::emulator::{EmulatorError, EmulatorReport, Recording};
 use crate::flows::{FlowKey, Flows};
 use crate::lateness::Lateness;
 use crate::packet_log::{PacketLog, Record};
-use crate::scheduling::{Scheduling, go_first, keep_to_own_cpu};
+use crate::scheduling::{Scheduling, go_first};
 
 /// Packets read from one side before due ones are looked at again.
 const READ_BATCH: usize = 64;
@@ -118,7 +118,6 @@ impl Carrier {
         mut controls: io::PipeReader,
         begins: &SyncSender<Instant>,
     ) -> Result<EmulatorReport, EmulatorError> {
-        keep_to_own_cpu();
         let scheduling = go_first(FIFO_PRIORITY);
         if let Scheduling::Ordinary(reason) = &scheduling {
             tracing::warn!(%reason, "no SCHED_FIFO for the emulator: packets will be later");

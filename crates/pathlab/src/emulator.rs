@@ -9,8 +9,7 @@
 //! stamps arrivals as it reads them, and writes what is due. It runs under SCHED_FIFO, because an
 //! ordinary thread waits milliseconds for its turn on a busy machine. Where the kernel refuses that,
 //! the path works, later, and the report says so. The thread's sleep is short of work at all usual
-//! rates, and the kernel's throttle of real-time threads (95 %) is left in place. Where there are two
-//! CPUs or more it keeps to the last one, and the kernel takes what it writes through TCP on the others.
+//! rates, and the kernel's throttle of real-time threads (95 %) is left in place.
 
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};

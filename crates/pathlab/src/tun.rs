@@ -14,7 +14,6 @@ use std::os::fd::AsFd;
 use tun_rs::{DeviceBuilder, Layer};
 
 use crate::netns::{Netns, NetnsError};
-use crate::scheduling::steer_away;
 
 /// MTU of the devices in bytes; a full-size TCP segment carries 1448 of them (with timestamps).
 pub const MTU_BYTES: u16 = 1500;
@@ -102,9 +101,6 @@ pub fn attach(
     }
     link.push("up");
     netns.configure("ip", &link)?;
-    if let Err(error) = netns.enter(|| steer_away(DEVICE))? {
-        tracing::debug!(%error, "the emulator takes its packets through TCP itself");
-    }
     Ok(device)
 }
 
