@@ -20,8 +20,8 @@
 //!
 //! Four signs, because each has a blind spot: ACK spacing needs many samples (and says nothing of delayed ACKs with
 //! few, nor after the first plan, whose slots alone know how long they were being sent), the slope needs a queue that
-//! grows during the slot, and a second slot of it where RTTs jitter, the queue needs a known smallest RTT, and loss must be told from the random loss of a radio
-//! link.
+//! grows during the slot, and a second slot of it where RTTs jitter, the queue needs a known smallest RTT, and loss must
+//! be told from the random loss of a radio link.
 //!
 //! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
 //! products come to stand in the queue. A buffer of one loses some of that.
@@ -163,7 +163,7 @@ impl Startup {
         if mi.asked.is_none() || !enough || mi.stalled {
             return Verdict::Wait(Reason::Wait);
         }
-        let (part, reason) = growth(mi);
+        let (part, reason) = growth(mi, self.hinted);
         let gain = libm::log2(self.gain(params)) * part;
         // What was sent an RTT and a slot ago has arrived: by now the rate may have grown for so long.
         let lumps = 1.0 + mi.pkts_per_ack() / mi.pkts().max(1.0);
@@ -279,9 +279,9 @@ fn slope_hint(mi: &Mi) -> bool {
 }
 
 /// Which part of the full growth is due when the path is not full.
-fn growth(mi: &Mi) -> (f64, Reason) {
+fn growth(mi: &Mi, slope_hint: bool) -> (f64, Reason) {
     let limit = HINT_SPACING - mi.pkts_per_ack() / mi.pkts().max(1.0);
-    if slope_hint(mi) {
+    if slope_hint {
         (HINT_SLOPE_PART, Reason::GrowLess)
     } else if arrival_rate(mi).is_some_and(|arrived| arrived < mi.send_rate * limit) {
         (HINT_SPACING_PART, Reason::GrowLess)

@@ -8,7 +8,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::agent::Agent;
-use common::load::{Demand, Load, Outcome, congestion_from};
+use common::load::{BIN, Demand, Load, Outcome, congestion_from};
 use common::machine::KernelTest;
 use common::{NAME, eventually, path};
 use pathlab::attempts::attempts;
@@ -216,9 +216,9 @@ fn upgraded_under_load(name: &str) {
     outcome.assert_intact();
     assert_no_stall(&outcome, until);
     let before = outcome.goodput_mbps(left - WARM_UP, left);
-    let ends = back + SECOND - left;
-    let windows = (0..ends.as_millis() as u32 / 100).map(|i| left + i * SECOND / 10);
-    let worst = windows
+    let starts = (back + SECOND - left).as_millis() / BIN.as_millis();
+    let worst = (0..starts as u32)
+        .map(|bin| left + bin * BIN)
         .map(|from| outcome.goodput_mbps(from, from + SECOND))
         .fold(f64::INFINITY, f64::min);
     println!(

@@ -52,7 +52,6 @@ pub(crate) fn congestion_of(socket: &impl AsFd) -> String {
     name.to_string_lossy().trim_end_matches('\0').to_owned()
 }
 
-/// Sets the congestion control of a socket.
 /// The congestion control of this namespace's connection from a local port, if it is one of those we know.
 pub(crate) fn congestion_from(port: u16) -> Option<&'static str> {
     let output = Command::new("ss")
@@ -71,6 +70,7 @@ pub(crate) fn congestion_from(port: u16) -> Option<&'static str> {
         .find(|name| words.split_whitespace().any(|word| word == *name))
 }
 
+/// Sets the congestion control of a socket.
 pub(crate) fn set_congestion(socket: &impl AsFd, name: &str) -> nix::Result<()> {
     setsockopt(socket, sockopt::TcpCongestion, &name.into())
 }

@@ -189,19 +189,14 @@ pub fn markdown(scenarios: &[&[Group<'_>]]) -> String {
         let Some(run) = scenario.iter().find_map(Group::any) else {
             continue;
         };
+        let scaled = run.inputs.scaled.as_ref().map_or("", |_| ", scaled");
         for (competitor, kind, ours, other) in rows(scenario) {
             let published = published(&run.inputs.scenario, competitor, kind);
             let pairs = published.map_or([(None, None); 6], Download::pairs);
             let _ = write!(
                 text,
-                "| **{}** {}{} | {kind} {competitor}",
-                run.inputs.scenario,
-                run.inputs.path,
-                if run.inputs.scaled.is_some() {
-                    ", scaled"
-                } else {
-                    ""
-                }
+                "| **{}** {}{scaled} | {kind} {competitor}",
+                run.inputs.scenario, run.inputs.path
             );
             for index in [0, 3, 2] {
                 let theirs = published.map_or(String::new(), |_| {
