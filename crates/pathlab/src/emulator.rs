@@ -9,7 +9,8 @@
 //! stamps arrivals as it reads them, and writes what is due. It runs under SCHED_FIFO, because an
 //! ordinary thread waits milliseconds for its turn on a busy machine. Where the kernel refuses that,
 //! the path works, later, and the report says so. The thread's sleep is short of work at all usual
-//! rates, and the kernel's throttle of real-time threads (95 %) is left in place.
+//! rates, and the kernel's throttle of real-time threads (95 %) is left in place. Processors are kept awake meanwhile
+//! (`awake.rs`).
 
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use pathsim::{InvalidScenario, PathSpec};
 
+use crate::awake::KeptAwake;
 use crate::carrier::Carrier;
 use crate::direction::Counters;
 use crate::flows::{FlowKey, FlowReport};
@@ -111,6 +113,7 @@ pub struct Emulator {
     control: Option<PipeWriter>,
     begun: Receiver<Instant>,
     thread: Option<JoinHandle<Result<EmulatorReport, EmulatorError>>>,
+    _awake: KeptAwake,
 }
 
 impl Emulator {
@@ -138,6 +141,7 @@ impl Emulator {
             control: Some(control),
             begun,
             thread: Some(thread),
+            _awake: KeptAwake::start(),
         })
     }
 

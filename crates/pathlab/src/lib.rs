@@ -37,6 +37,7 @@
 pub mod accuracy;
 pub mod agent;
 pub mod attempts;
+mod awake;
 mod buffers;
 mod carrier;
 pub mod chart;
