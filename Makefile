@@ -30,9 +30,10 @@ help:
 	@echo 'make soak                 a day of flows in virtual time: memory, clocks, counters (half a minute of CPU)'
 	@echo 'make clean                remove what the build made'
 
+# Libraries in C are built by makes of their own, which must not take DESTDIR for theirs.
 build:
 	@scripts/setup.sh base >&2
-	@cargo build --locked --release >&2
+	@env -u MAKEFLAGS -u MAKEOVERRIDES -u DESTDIR -u PREFIX cargo build --locked --release >&2
 
 # A configuration that is there is left alone. Nothing is enabled or started.
 install: build
