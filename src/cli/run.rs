@@ -312,9 +312,12 @@ impl Agent<'_> {
         // The agent's own end (an error) must end the wait for signals too.
         let closer = signals.handle();
         let watcher = thread::spawn(move || {
-            let result = handle.wait();
+            let given_up = privileges::keep_only(&[]);
+            let ended = handle
+                .wait()
+                .map_err(|e| anyhow!("the agent ended: {}", e.0));
             closer.close();
-            result
+            given_up.and(ended)
         });
         for signal in signals.forever() {
             // Without a file there is nothing to read again: a terminal has closed.
@@ -338,7 +341,7 @@ impl Agent<'_> {
             return Err(error);
         }
         match ended {
-            Ok(result) => result.map_err(|e| anyhow!("the agent ended: {}", e.0)),
+            Ok(result) => result,
             Err(_) => Err(anyhow!("the agent panicked")),
         }
     }
