@@ -9,6 +9,7 @@
 //! trials, the amplifier of Vivace's steps, the drain, the competitor's law.
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,30 +51,18 @@ const SHOWN: usize = 3;
 /// Beside figures as small as this, changes are noise.
 const NOISE: f64 = 0.002;
 
+/// What each handbrake and mechanism is worth, as two Markdown tables; about a minute for each of sixteen variants.
+#[derive(Parser)]
 struct Options {
+    /// The agent, which simulates
+    #[arg(long, value_name = "FILE", default_value = "target/release/pk3c-ccp")]
     program: PathBuf,
+    /// Where results go; what is there is not made again
+    #[arg(long, value_name = "FOLDER", default_value = "target/ablation")]
     out: PathBuf,
+    /// Seeds of each scenario
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     reps: u32,
-}
-
-fn options() -> Result<Options> {
-    let mut options = Options {
-        program: "target/release/pk3c-ccp".into(),
-        out: "target/ablation".into(),
-        reps: 3,
-    };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let value = arguments.next();
-        let value = value.with_context(|| format!("{argument} needs a value"))?;
-        match argument.as_str() {
-            "--program" => options.program = value.into(),
-            "--out" => options.out = value.into(),
-            "--reps" => options.reps = value.parse().context("--reps needs a number")?,
-            other => bail!("unknown option {other}; see the head of examples/ablation.rs"),
-        }
-    }
-    Ok(options)
 }
 
 /// Figures by where they are from: scenario and goal, or scenario and column.
@@ -204,7 +193,7 @@ fn short(value: f64) -> String {
 }
 
 fn main() -> Result<()> {
-    let options = options()?;
+    let options = Options::parse();
     let cubic = options.simulate("cubic", "cubic", "")?;
     let mut shown = Vec::new();
     for (number, (name, flags)) in SWITCHES.iter().enumerate() {
