@@ -312,12 +312,13 @@ impl Agent<'_> {
         // The agent's own end (an error) must end the wait for signals too.
         let closer = signals.handle();
         let watcher = thread::spawn(move || {
-            let given_up = privileges::keep_only(&[]);
-            let ended = handle
-                .wait()
-                .map_err(|e| anyhow!("the agent ended: {}", e.0));
+            let ended = privileges::keep_only(&[]).and_then(|()| {
+                handle
+                    .wait()
+                    .map_err(|e| anyhow!("the agent ended: {}", e.0))
+            });
             closer.close();
-            given_up.and(ended)
+            ended
         });
         for signal in signals.forever() {
             // Without a file there is nothing to read again: a terminal has closed.

@@ -3,19 +3,19 @@
 use super::{Controller, Phase};
 use crate::compete::Competitor;
 use crate::estimate::Mi;
+use crate::handbrake::loss::MIN_PKTS;
 use crate::handbrake::{CompeteRule, Effect, View};
 use crate::plan::{Decision, Reason};
+use crate::startup::MIN_SAMPLES;
 use crate::units::{Micros, Rate};
 
 /// Length of a drain, and its limit while more than a part of the smallest RTT still stands.
 const DRAIN_RTTS: f64 = 1.5;
 const DRAIN_MAX_RTTS: f64 = 4.0;
 const DRAIN_DONE_RTTS: f64 = 0.25;
-/// Loss of a drain's interval that shows others filling the path, and what the interval must hold to tell. Source: simulated,
-/// 1,000 connections that start together; a fifth does the same.
+/// Loss of a drain's interval that shows others filling the path. Source: simulated, 1,000 connections that start together; a
+/// fifth does the same.
 const CROWDED_LOSS: f64 = 0.3;
-const CROWDED_PKTS: f64 = 12.0;
-const CROWDED_SAMPLES: f64 = 4.0;
 
 impl Controller {
     pub(super) fn on_drain(&mut self, mi: &Mi, since: Micros, from: Rate) -> Decision {
@@ -48,7 +48,7 @@ impl Controller {
     /// no more than what arrives now may be sent after it.
     fn is_crowded(&self, mi: &Mi) -> bool {
         let tells = mi.asked.is_some() && !mi.stalled;
-        let enough = mi.pkts() >= CROWDED_PKTS && mi.samples >= CROWDED_SAMPLES;
+        let enough = mi.pkts() >= MIN_PKTS && mi.samples >= MIN_SAMPLES;
         tells && enough && self.est.excess_loss(mi) > CROWDED_LOSS
     }
 

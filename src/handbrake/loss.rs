@@ -18,9 +18,9 @@ use crate::params::Handbrake;
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
 
-/// Losses and packets an interval must have before its loss means anything.
+/// Packets an interval must have before its loss means anything, and losses before it calls for a cut.
+pub const MIN_PKTS: f64 = 12.0;
 const MIN_LOST: f64 = 2.0;
-const MIN_PKTS: f64 = 12.0;
 /// No single cut goes below this part of the rate.
 const CUT_FLOOR: f64 = 0.5;
 /// Below so many packets per RTT, congestive loss is answered by additive climbing. Source: simulated at 10-packet

@@ -14,10 +14,8 @@ use std::thread::{self, JoinHandle};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use thread_priority::{
-    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
-    set_thread_priority_and_policy, thread_native_id,
-};
+
+use crate::scheduling::go_last;
 
 /// Spins until dropped.
 #[derive(Debug)]
@@ -69,15 +67,8 @@ fn spin(cpu: usize, stop: &AtomicBool) {
     let pinned = alone
         .set(cpu)
         .and_then(|()| sched_setaffinity(Pid::from_raw(0), &alone));
-    let below_all = set_thread_priority_and_policy(
-        thread_native_id(),
-        ThreadPriority::Min,
-        ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle),
-    );
-    if let (Err(error), _) | (Ok(()), Err(error)) = (
-        pinned.map_err(|errno| errno.to_string()),
-        below_all.map_err(|error| format!("{error:?}")),
-    ) {
+    let pinned = pinned.map_err(|errno| errno.to_string());
+    if let Err(error) = pinned.and_then(|()| go_last()) {
         tracing::warn!(%error, cpu, "a processor may fall asleep: packets will be later");
         return;
     }
@@ -107,18 +98,18 @@ mod tests {
 
     #[test]
     fn every_processor_has_a_thread_below_all_others_until_the_end() {
+        // A thread has its name and policy a little after its start, and is listed for a little after its end.
+        let until = |wanted: &[String]| {
+            let since = Instant::now();
+            while policies() != wanted {
+                let there = policies();
+                assert!(since.elapsed() < Duration::from_secs(10), "{there:?}");
+                thread::sleep(Duration::from_millis(10));
+            }
+        };
         let kept = KeptAwake::start();
-        let wanted = vec!["5".to_owned(); usable().len()];
-        let since = Instant::now();
-        while policies() != wanted {
-            assert!(
-                since.elapsed() < Duration::from_secs(10),
-                "{:?}",
-                policies()
-            );
-            thread::sleep(Duration::from_millis(10));
-        }
+        until(&vec!["5".to_owned(); usable().len()]);
         drop(kept);
-        assert!(policies().is_empty());
+        until(&[]);
     }
 }

@@ -1,10 +1,10 @@
-//! Threads that must not be late: how the kernel schedules them, and whether it agreed to.
+//! Threads that must not be late, or never in the way: how the kernel schedules them, and whether it agreed to.
 
 use nix::errno::Errno;
 use nix::sys::prctl;
 use serde::Serialize;
 use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    NormalThreadSchedulePolicy, RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
     set_thread_priority_and_policy, thread_native_id,
 };
 
@@ -33,19 +33,27 @@ pub(crate) fn go_first(priority: u8) -> Scheduling {
     if let Err(error) = prctl::set_timerslack(1) {
         tracing::warn!(%error, "a thread keeps the default timer slack of 50 µs");
     }
-    let asked = priority.try_into().and_then(|priority| {
-        set_thread_priority_and_policy(
-            thread_native_id(),
-            ThreadPriority::Crossplatform(priority),
-            ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo),
-        )
-        .map_err(|error| match error {
-            thread_priority::Error::OS(errno) => Errno::from_raw(errno).to_string(),
-            other => other.to_string(),
-        })
-    });
+    let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    let asked = priority
+        .try_into()
+        .and_then(|priority| ask(ThreadPriority::Crossplatform(priority), fifo));
     match asked {
         Ok(()) => Scheduling::Fifo(priority),
         Err(reason) => Scheduling::Ordinary(reason),
     }
+}
+
+/// Asks the kernel to run this thread only where no other wants to run (SCHED_IDLE).
+pub(crate) fn go_last() -> Result<(), String> {
+    let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+    ask(ThreadPriority::Min, idle)
+}
+
+fn ask(priority: ThreadPriority, policy: ThreadSchedulePolicy) -> Result<(), String> {
+    set_thread_priority_and_policy(thread_native_id(), priority, policy).map_err(
+        |error| match error {
+            thread_priority::Error::OS(errno) => Errno::from_raw(errno).to_string(),
+            other => other.to_string(),
+        },
+    )
 }
