@@ -7,7 +7,7 @@ use crate::plan::{Command, Decision, PhaseName, Reason};
 use crate::program::{self, RawReport};
 use crate::units::{Bytes, Micros, Rate};
 use ccp_vm::{InvalidProgram, Program, Updates};
-use pathsim::{Agent, CcpFlow, MSS};
+use pathsim::{Agent, CcpFlow, MSS, UPTIME_US};
 use portus::lang::{self, Reg};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -267,7 +267,8 @@ impl Agent for Pk3cAgent {
         let raw = RawReport::from_fields(fields.try_into().ok()?);
         let decision = self.controller.on_report(&raw);
         if let Some(log) = &self.log {
-            log.add(self.controller.estimator().now(), &decision);
+            let now = self.controller.estimator().now();
+            log.add(now - Micros::new(UPTIME_US), &decision);
         }
         Some(self.updates(decision.command?))
     }

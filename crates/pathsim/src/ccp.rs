@@ -15,6 +15,9 @@ use std::sync::Arc;
 const MIN_WINDOW: u64 = 4;
 /// Reports on the way to the agent at most; those beyond are lost and counted, as a full ring loses them.
 const MAX_REPORTS: usize = 1024;
+/// What the datapath's clock shows when the simulation begins, µs. A kernel's counts from its boot; at 0 the packets of a first
+/// window would look as if they were sent before the program's first slot.
+pub const UPTIME_US: u64 = 1_000_000;
 
 /// The algorithm behind a program's reports.
 pub trait Agent {
@@ -77,7 +80,8 @@ impl<A: Agent> CcpFlow<A> {
 
     fn run(&mut self, now_ns: u64, ack: &Primitives) {
         let cwnd = self.cwnd * MSS;
-        let outcome = self.machine.invoke(now_ns / 1000, ack, cwnd, self.rate);
+        let clock_us = UPTIME_US + now_ns / 1000;
+        let outcome = self.machine.invoke(clock_us, ack, cwnd, self.rate);
         self.failed += u64::from(outcome.error.is_some());
         self.set(outcome.cwnd, outcome.rate);
         if let Some(report) = outcome.report {

@@ -39,7 +39,7 @@ mod scenario;
 mod sender;
 mod simulation;
 
-pub use ccp::{Agent, CcpFlow};
+pub use ccp::{Agent, CcpFlow, UPTIME_US};
 pub use control::{Ack, Controller, FixedRate, Sending};
 pub use cubic::Cubic;
 pub use distribution::Distribution;
