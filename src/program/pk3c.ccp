@@ -65,7 +65,8 @@
   (:= Report.tag (+ (* plan 32) 1)) (:= Report.sdur (- (max b1 b0) b0)) (:= rx 2) (:= cur b1) (report))
 (when (&& (== rx 0) (> Ack.now (+ b0 Flow.rtt_sample_us)))
   (:= Report.tag (* plan 32)) (:= rx 1) (:= cur b0) (report))
-# Opening the next hold slot at now - rtt keeps RTT samples in it even when mi is below the RTT.
+# Opening the next hold slot just before now - rtt keeps RTT samples in it even when mi is below the RTT, and those of a whole
+# burst that was sent at one time, as the initial window is.
 (when (&& (> rx 4) (&& (> Micros mi) (< Flow.rtt_sample_us 2000000000)))
   (:= Report.tag (+ (* plan 32) rx)) (:= Report.sdur Micros) (:= Micros 0)
-  (:= cur (- (max Ack.now Flow.rtt_sample_us) Flow.rtt_sample_us)) (report))
+  (:= cur (- (max Ack.now (+ Flow.rtt_sample_us 1)) (+ Flow.rtt_sample_us 1))) (report))
