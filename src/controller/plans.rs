@@ -227,7 +227,7 @@ impl Controller {
         let pkts = match &self.phase {
             _ if !self.est.has_rtt() => init_pkts,
             Phase::Startup(_) => (STARTUP_WINDOW_GAIN * pkts_in(self.plan.highest(), rtt))
-                .min(init_pkts + STARTUP_WINDOW_GROWTH * self.est.delivered_pkts()),
+                .min(init_pkts + STARTUP_WINDOW_GROWTH * self.est.delivered_pkts().max(init_pkts)),
             Phase::Drain { .. } => DRAIN_WINDOW_GAIN * pkts_in(self.rate, self.est.rtt_min()),
             Phase::Compete(competitor) => {
                 COMPETE_WINDOW_GAIN * competitor.window_pkts() + pkts_in(self.rate, WINDOW_SLACK)

@@ -5,7 +5,7 @@ use crate::aimd::Aimd;
 use crate::estimate::Mi;
 use crate::params::Algorithm;
 use crate::plan::{Decision, Reason};
-use crate::startup::Verdict;
+use crate::startup::{Startup, Verdict};
 use crate::units::Rate;
 
 /// The loss rule is silent for so long after the fast start, whose losses were answered by leaving it.
@@ -26,7 +26,10 @@ impl Controller {
         let window_rate = Rate::from_bytes_in(self.init_cwnd.get() as f64, self.est.srtt());
         let grown = (window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP);
         if self.params.chosen() == Algorithm::Pk3c {
-            self.rate = self.bounded(self.rate.max(grown));
+            self.rate = self.bounded(grown);
+        }
+        if let Phase::Startup(_) = self.phase {
+            self.phase = Phase::Startup(Startup::new(self.est.now()));
         }
         let command = self.first_plan();
         self.decide(Reason::FirstRtt, Some(command))
