@@ -1,15 +1,22 @@
 //! The competitor: a share beside flows that fill the queue.
 //!
 //! A flow that yields to every queue gets nothing beside flows that do not. While the compete handbrake says so, the
-//! flow therefore does as they do, and follows the window law of RFC 9438 (Cubic), paced:
+//! flow therefore does as they do, and follows the window law of RFC 9438 (Cubic):
 //!
 //! ```text
 //!   W(t) = C (t - K)^3 + W_max     after a loss: W_max = W, W = 0.7 W     rate = W / RTT
 //! ```
 //!
+//! The window is what sends: the pacer is faster than the rate, and only spreads bursts. So a packet follows an ACK, into the
+//! place in the queue that was freed. A flow that is paced at W / RTT finds a full queue taken by those who follow their ACKs,
+//! and loses more than its share.
+//!
 //! The same law beside the same law gives the same share at every depth of the queue and every number of flows, which
 //! no increase by a fixed part per RTT does: that is too slow at one depth and too fast at another, since Cubic's growth
 //! is one per second, not per RTT. Losses at an empty queue are the path's and are ignored.
+//!
+//! A flow that goes on growing without a loss, while no high queue stands, takes what others yield: they are none that fill
+//! the queue. The competition is then over, and the flow goes back to what it had before that growth.
 //!
 //! Limits: Cubic needs several of its periods (10 to 20 s each) until flows are equal; its fairness between flows of
 //! different RTTs is Cubic's.
@@ -28,19 +35,34 @@ const BETA: f64 = 0.7;
 const FRIENDLY_PKTS: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// The window grows by at most this factor per RTT. Source: RFC 9438, section 4.2.
 const GROWTH_MAX: f64 = 1.5;
-/// Growth of the window in one competition after which the queue is tested.
+/// Growth of the window without a loss, at no high queue, that shows others yielding. Source: simulated, 100 own flows: Jain's
+/// index .96 to .99 over four seeds; and without "at no high queue" four flows beside four Cubics, which begin with a hundredth of
+/// the path, get .33 of it instead of .45.
 const GROWN: f64 = 3.0;
+/// The pacer's rate over W / RTT. Source: Linux has 1.2 (`tcp_pacing_ca_ratio`); a little more, so that an interval that follows
+/// its ACKs is not taken for one that was paced, from which bytes per packet are learnt. Simulated beside one Cubic, 0.5 to 2
+/// BDP: own shares .30 to .34 with 1.0, .37 to .42 with 1.25.
+pub const PACING_GAIN: f64 = 1.25;
 /// Smallest window, packets.
 const WINDOW_MIN_PKTS: f64 = 2.0;
 /// RTTs after a loss until the next counts: the rest of the full queue.
 const HOLDOFF_RTTS: f64 = 1.5;
 
+/// Why a competition is over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum End {
+    /// Its time is.
+    Time,
+    /// Those who share the queue yield. This part of the rate is what the flow had before it took theirs.
+    OthersYield(f64),
+}
+
 /// A flow that competes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Competitor {
     until: Micros,
-    /// The window with which it began.
-    first_pkts: f64,
+    /// The window with which it began, or went on after the last loss.
+    base_pkts: f64,
     window_pkts: f64,
     /// Window at the last loss.
     max_pkts: f64,
@@ -59,7 +81,7 @@ impl Competitor {
         let window_pkts = window_pkts.max(WINDOW_MIN_PKTS);
         Self {
             until,
-            first_pkts: window_pkts,
+            base_pkts: window_pkts,
             window_pkts,
             max_pkts: window_pkts,
             epoch: now,
@@ -70,11 +92,14 @@ impl Competitor {
         }
     }
 
-    /// Whether the queue is to be tested: when the time is over, or when the window has grown so much that those who share
-    /// the queue seem to yield.
+    /// Whether the competition is over, and why: the queue is then tested.
     #[must_use]
-    pub fn is_over(&self, now: Micros) -> bool {
-        now >= self.until || self.window_pkts > self.first_pkts * GROWN
+    pub fn end(&self, view: &View<'_>) -> Option<End> {
+        let grown = self.window_pkts > self.base_pkts * GROWN;
+        if grown && !view.stands_high() {
+            return Some(End::OthersYield(self.base_pkts / self.window_pkts));
+        }
+        (view.est.now() >= self.until).then_some(End::Time)
     }
 
     /// Packets in flight that it aims at.
@@ -108,10 +133,10 @@ impl Competitor {
             self.max_pkts = self.window_pkts * if shrinking { (1.0 + BETA) / 2.0 } else { 1.0 };
             self.window_pkts = (self.window_pkts * BETA).max(WINDOW_MIN_PKTS);
             (self.epoch, self.start_pkts) = (now, self.window_pkts);
-            self.friendly_pkts = self.window_pkts;
+            (self.friendly_pkts, self.base_pkts) = (self.window_pkts, self.window_pkts);
             return (self.rate(est, pkt_bytes), Reason::CompeteLoss);
         }
-        if mi.limited || mi.stalled {
+        if mi.sent_less_than(self.rate(est, pkt_bytes)) || mi.stalled {
             // What was not used does not grow, and the clock of the growth stands still.
             self.epoch = (self.epoch + elapsed).min(now);
             return (self.rate(est, pkt_bytes), Reason::AppLimited);
@@ -201,5 +226,25 @@ mod tests {
             path.iter()
                 .all(|(pkts, _)| *pkts >= WINDOW_MIN_PKTS && pkts.is_finite())
         );
+    }
+
+    #[test]
+    fn others_that_yield_end_it_before_its_time() {
+        let params = Params::default();
+        let end = |grown: f64, rtt: u64| {
+            let (est, mi) = crate::handbrake::tests::interval(Rate::from_mbit(40.0), rtt, 1);
+            let mut competitor = Competitor::new(100.0, est.now(), Micros::MAX);
+            competitor.window_pkts *= grown;
+            competitor.end(&View {
+                mi: &mi,
+                est: &est,
+                rate: Rate::from_mbit(40.0),
+                pkt_bytes: PKT,
+                params: &params,
+            })
+        };
+        assert_eq!(end(4.0, 55_000), Some(End::OthersYield(0.25)));
+        assert_eq!(end(2.9, 55_000), None, "it may be Cubic's plateau");
+        assert_eq!(end(4.0, 75_000), None, "nobody yields to a queue of 35 ms");
     }
 }

@@ -356,6 +356,9 @@ impl Controller {
         } else {
             Effect::Fine
         };
+        if reason == Reason::Climb {
+            judge.climbed();
+        }
         self.rules.compete = judge;
         self.phase = Phase::Aimd(climber);
         if let Some(decision) = self.on_effect(effect) {

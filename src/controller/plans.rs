@@ -2,12 +2,12 @@
 //!
 //! The congestion window is a safety net around the paced rate, twice what the rate needs: it stops a flow whose path
 //! went silent. In a drain it is less than what fits the empty path, so that the queue is let out; a competitor's is its
-//! own, since that is what competes.
+//! own, since that is what competes, and its pacing only spreads bursts.
 
 use super::start::FIRST_GAIN;
 use super::{Controller, Phase};
 use crate::aimd::Aimd;
-use crate::compete::Competitor;
+use crate::compete::{Competitor, PACING_GAIN};
 use crate::handbrake;
 use crate::params::Algorithm;
 use crate::plan::{Command, Plan};
@@ -21,10 +21,9 @@ use rand::Rng;
 pub const MIN_WINDOW_PKTS: f64 = 4.0;
 /// Report interval before the first RTT sample, short so that the first ACK reports.
 pub(super) const FIRST_REPORT: Micros = Micros::new(200);
-/// Window over rate x RTT, during the fast start, and while competing (room for bursts only).
+/// Window over rate x RTT, and during the fast start.
 const WINDOW_GAIN: f64 = 2.0;
 const STARTUP_WINDOW_GAIN: f64 = 2.5;
-const COMPETE_WINDOW_GAIN: f64 = 1.1;
 /// Packets that the fast start may have in flight beyond the initial window, per packet delivered. Slow start has 1; a ramp
 /// that doubles per RTT needs 1, and some room for ACKs that come late.
 const STARTUP_WINDOW_GROWTH: f64 = 1.5;
@@ -124,8 +123,8 @@ impl Controller {
 
     pub(super) fn compete(&mut self, competitor: Competitor) -> Command {
         self.phase = Phase::Compete(competitor);
-        let length = self.steady_interval();
-        self.run([self.rate; 4], length)
+        let (rate, length) = (self.paced(), self.steady_interval());
+        self.run_to([rate; 4], rate, length)
     }
 
     /// `from` is the rate before.
@@ -144,7 +143,7 @@ impl Controller {
             Phase::Startup(_) => self.startup_slot(),
             _ => self.steady_interval(),
         };
-        let (rate, length) = (self.rate, length.min(INTERVAL_MAX));
+        let (rate, length) = (self.paced(), length.min(INTERVAL_MAX));
         self.plan = Plan {
             rates: [rate; 4],
             hold: rate,
@@ -156,6 +155,14 @@ impl Controller {
             rate,
             length,
             cwnd: self.cwnd,
+        }
+    }
+
+    /// What the pacer is told: the rate, or more where the window decides.
+    fn paced(&self) -> Rate {
+        match self.phase {
+            Phase::Compete(_) => (self.rate * PACING_GAIN).min(self.params.max_rate),
+            _ => self.rate,
         }
     }
 
@@ -229,9 +236,7 @@ impl Controller {
             Phase::Startup(_) => (STARTUP_WINDOW_GAIN * pkts_in(self.plan.highest(), rtt))
                 .min(init_pkts + STARTUP_WINDOW_GROWTH * self.est.delivered_pkts().max(init_pkts)),
             Phase::Drain { .. } => DRAIN_WINDOW_GAIN * pkts_in(self.rate, self.est.rtt_min()),
-            Phase::Compete(competitor) => {
-                COMPETE_WINDOW_GAIN * competitor.window_pkts() + pkts_in(self.rate, WINDOW_SLACK)
-            }
+            Phase::Compete(competitor) => competitor.window_pkts(),
             Phase::PlainStart(_) => STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt),
             Phase::Vivace(_) | Phase::Aimd(_) | Phase::Upstream(_) => {
                 WINDOW_GAIN * pkts_in(self.plan.highest(), rtt)

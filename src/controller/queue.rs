@@ -1,7 +1,7 @@
 //! Drains, what they achieve, and competitions: how the queue is answered, and who holds it.
 
 use super::{Controller, Phase};
-use crate::compete::Competitor;
+use crate::compete::{Competitor, End};
 use crate::estimate::Mi;
 use crate::handbrake::loss::MIN_PKTS;
 use crate::handbrake::{CompeteRule, Effect, View};
@@ -61,9 +61,14 @@ impl Controller {
                 let command = self.settle();
                 Some(self.decide(Reason::LongerPath, Some(command)))
             }
-            Effect::Competitor { until, from } => {
+            Effect::Competitor {
+                until,
+                from,
+                window_pkts,
+            } => {
                 let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-                let window_pkts = from.max(self.rate).bytes_in(self.est.srtt()) / pkt_bytes;
+                let window_pkts = window_pkts
+                    .unwrap_or_else(|| from.max(self.rate).bytes_in(self.est.srtt()) / pkt_bytes);
                 let competitor = Competitor::new(window_pkts, self.est.now(), until);
                 self.rate = self.bounded(competitor.rate(&self.est, pkt_bytes));
                 let command = self.compete(competitor);
@@ -80,19 +85,27 @@ impl Controller {
         let (rate, reason) = competitor.on_mi(&view);
         let mut judge = self.rules.compete;
         let alone = judge.is_alone(&view);
-        let over = competitor.is_over(view.est.now());
-        if over && !alone {
-            judge.competed(&self.params);
+        let end = competitor.end(&view).filter(|_| !alone);
+        let mut kept = 1.0;
+        match end {
+            Some(End::Time) => {
+                judge.competed(competitor.window_pkts(), view.est.now(), &self.params);
+            }
+            Some(End::OthersYield(part)) => {
+                judge.yielded_to();
+                kept = part;
+            }
+            None => {}
         }
         self.rules.compete = judge;
         self.phase = Phase::Compete(competitor);
-        let rate = self.bounded(rate);
+        let rate = self.bounded(rate * kept);
         let from = std::mem::replace(&mut self.rate, rate);
         if alone {
             let command = self.settle();
             return self.decide(Reason::CompeteEnd, Some(command));
         }
-        if over {
+        if end.is_some() {
             let command = self.drain(from);
             return self.decide(Reason::CompeteEnd, Some(command));
         }

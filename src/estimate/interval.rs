@@ -85,6 +85,13 @@ impl Mi {
         (self.delivered_pkts / self.samples.max(1.0)).max(1.0)
     }
 
+    /// Whether much less was sent than this rate, without loss.
+    #[must_use]
+    pub fn sent_less_than(&self, rate: Rate) -> bool {
+        let lumps = self.pkts_per_ack() / self.pkts().max(1.0);
+        self.lost_pkts < 1.0 && self.send_rate < rate * (FULL_SEND - lumps)
+    }
+
     /// The asked rate, if the interval may judge it: sent in full, without a silence, and with RTT samples.
     #[must_use]
     pub fn judged_rate(&self) -> Option<Rate> {
@@ -113,12 +120,7 @@ pub(super) fn read(raw: &RawReport, context: SlotContext, pkt_bytes: f64, srtt: 
     } else {
         Rate::ZERO
     };
-    let lumps = (delivered_pkts / n.max(1.0)).max(1.0) / pkts.max(1.0);
-    let limited = lost_pkts < 1.0
-        && context
-            .asked
-            .is_some_and(|asked| send_rate < asked * (FULL_SEND - lumps));
-    Mi {
+    let mut mi = Mi {
         slot: raw.slot(),
         asked: context.asked,
         sent_for,
@@ -130,9 +132,11 @@ pub(super) fn read(raw: &RawReport, context: SlotContext, pkt_bytes: f64, srtt: 
             .then(|| Micros::from_secs((raw.srl as f64 / raw.nl as f64).min(RTT_LIMIT_US) * 1e-6)),
         send_rate,
         goodput,
-        limited,
+        limited: false,
         stalled: sent_for > context.length * 2.0 + srtt,
-    }
+    };
+    mi.limited = context.asked.is_some_and(|asked| mi.sent_less_than(asked));
+    mi
 }
 
 /// The RTT at the end of the interval's regression line, as the largest queue it met. The largest sample would not do:

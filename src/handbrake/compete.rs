@@ -10,6 +10,7 @@
 //!   flat twice, or four times the same      a longer path            it is the new smallest RTT
 //!   stands, several times in a row          flows that fill it       compete for a while
 //!   stands high, though a climber has given up most of its rate      the same
+//!   stands through twelve back-offs of a climber in a row            the same
 //! ```
 //!
 //! In a drain we have less than a bandwidth-delay product in flight. If we are alone, the queue is then empty, so all
@@ -18,8 +19,10 @@
 //! and for as long as the smallest RTT is remembered, no other adoption is believed.
 //!
 //! A competition lasts `--compete-secs`, twice that if it comes again at once, and so on; then the queue is tested
-//! again. When it is found empty, it was somebody's who has left (or did not compete for it), and all is as before. It
-//! also ends when the queue stays empty: then those who share it yield, and would go on yielding.
+//! again. Where it stands, the flow goes on with the window it had before the test, or every test would cost it a third of its
+//! share. When it is found empty, it was somebody's who has left (or did not compete for it), or the buffer is short; for as
+//! long as the competition lasted, two actions in vain are then enough to go on with it. It also ends when the queue stays
+//! empty, or the flow grows without a loss: then those who share it yield, and would go on yielding.
 //!
 //! Limits: flows of this algorithm that wrongly compete hold each other there, until a test of one of them finds the
 //! queue empty. A path with jitter of more than a packet or two has no flat RTTs: after a route change to a longer path
@@ -48,12 +51,14 @@ const MISSED_MAX: u8 = 8;
 const ALONE_RTTS: f64 = 16.0;
 /// A climber's back-off worked if this part of the standing queue went.
 const FELL: f64 = 0.1;
-/// A climber that is left with this part of its rate after so many back-offs had no queue of its own, if more than so many
-/// times the tolerated part of an RTT stands. Source: simulated beside Cubic, whose sawtooth lowers the queue now and then, which
+/// A climber that is left with this part of its rate after so many back-offs had no queue of its own, if it stands high. Source: simulated beside Cubic, whose sawtooth lowers the queue now and then, which
 /// looked like an effect; and with 30 to 100 flows of our own, whose queue stands for some back-offs when they start.
 const GIVEN_UP: f64 = 0.125;
 const GIVEN_UP_AFTER: u8 = 8;
-const STANDS_HIGH: f64 = 3.0;
+/// A climber whose queue stood through so many back-offs in a row, with no interval of a tolerable queue between them, shares it
+/// with others that fill it. Source: simulated; a crowd of our own backs off together, and its queue is tolerable after 2 to 4
+/// back-offs, 8 while it starts. Beside Cubic it stands through 12 to 20.
+const IN_A_ROW: u8 = 12;
 /// Actions in vain that are enough to compete again.
 const AGAIN: u32 = 2;
 /// A competition begins at no more than so many times the present rate: the flow may have yielded to a crowd that is starting,
@@ -72,6 +77,11 @@ fn is_off(params: &Params) -> bool {
     params.compete_after == 0 || params.no_handbrake.contains(Handbrake::Compete)
 }
 
+/// So many actions in vain that few more are enough to compete.
+fn few_less(params: &Params) -> u32 {
+    params.compete_after.saturating_sub(AGAIN)
+}
+
 /// What a queue action achieved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
@@ -85,6 +95,8 @@ pub enum Effect {
         until: Micros,
         /// The flow's highest rate since the queue was last empty, or three times the present one if that is less.
         from: Rate,
+        /// The window of the last competition, if this one goes on with it.
+        window_pkts: Option<f64>,
     },
 }
 
@@ -100,8 +112,9 @@ pub struct CompeteRule {
     met: u8,
     /// Actions since it was last met.
     missed: u8,
-    /// The climber's back-offs since the queue was last empty.
+    /// The climber's back-offs since the queue was last empty, and since it was last tolerable.
     back_offs: u8,
+    in_a_row: u8,
     /// Since when the queue is empty during a competition.
     gone_since: Option<Micros>,
     /// When the climber's back-offs are judged again.
@@ -109,6 +122,10 @@ pub struct CompeteRule {
     adopted: Option<Micros>,
     doubtful_until: Micros,
     period: Micros,
+    /// The window at the end of the last competition, packets, unless others were seen to yield.
+    window_pkts: Option<f64>,
+    /// Until when those who filled the queue are expected to come again.
+    expected_until: Micros,
 }
 
 impl CompeteRule {
@@ -117,7 +134,7 @@ impl CompeteRule {
         let Some(rtt) = view.mi.rtt else { return };
         self.contradict(&rtt, view);
         if is_gone(view) {
-            self.clear();
+            self.clear(view.est.now(), view.params);
         }
     }
 
@@ -135,21 +152,32 @@ impl CompeteRule {
         let since = *self.gone_since.get_or_insert(now);
         let alone = now - since > view.est.srtt() * ALONE_RTTS;
         if alone {
-            self.clear();
+            self.expected_until = Micros::ZERO;
+            self.clear(now, view.params);
             self.period = Micros::ZERO;
         }
         alone
     }
 
-    fn clear(&mut self) {
-        self.in_vain = 0;
+    /// Ends all suspicion. A short buffer is empty now and then, whoever fills it: so for some time after a competition, few
+    /// actions in vain are enough for the next one, which begins where it ended.
+    fn clear(&mut self, now: Micros, params: &Params) {
+        let expected = now < self.expected_until;
+        self.in_vain = if expected { few_less(params) } else { 0 };
+        self.window_pkts = self.window_pkts.filter(|_| expected);
         self.floor = None;
         self.from = Rate::ZERO;
         self.lowest = None;
         self.met = 0;
         self.missed = 0;
         self.back_offs = 0;
+        self.in_a_row = 0;
         self.gone_since = None;
+    }
+
+    /// The climber saw a tolerable queue.
+    pub fn climbed(&mut self) {
+        self.in_a_row = 0;
     }
 
     /// An RTT far below an adopted one shows that the path had not become longer.
@@ -169,7 +197,7 @@ impl CompeteRule {
         };
         self.contradict(&rtt, view);
         if is_gone(view) {
-            self.clear();
+            self.clear(view.est.now(), view.params);
             self.period = Micros::ZERO;
             return Effect::Fine;
         }
@@ -186,11 +214,11 @@ impl CompeteRule {
         let standing = view.standing_queue();
         self.from = self.from.max(view.rate);
         self.back_offs = self.back_offs.saturating_add(1);
-        if self.back_offs > GIVEN_UP_AFTER
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        let given_up = self.back_offs > GIVEN_UP_AFTER
             && view.rate <= self.from * GIVEN_UP
-            && standing > view.est.rtt_min() * (view.params.hb_queue.get() * STANDS_HIGH)
-            && !is_off(view.params)
-        {
+            && view.stands_high();
+        if (given_up || self.in_a_row >= IN_A_ROW) && !is_off(view.params) {
             return self.competitor(view);
         }
         let fell = self
@@ -224,7 +252,8 @@ impl CompeteRule {
         self.meet(rtt.min, level, flat);
         if now >= self.doubtful_until && self.met >= MET_ENOUGH && lossless {
             let path = self.lowest.unwrap_or(rtt.min);
-            self.clear();
+            self.expected_until = Micros::ZERO;
+            self.clear(now, view.params);
             self.adopted = Some(path);
             return Effect::LongerPath(path);
         }
@@ -238,9 +267,11 @@ impl CompeteRule {
     fn competitor(&mut self, view: &View<'_>) -> Effect {
         let first = view.params.compete_secs;
         self.period = (self.period * 2.0).clamp(first, first * LONGEST);
+        self.in_a_row = 0;
         Effect::Competitor {
             until: view.est.now() + self.period,
             from: self.from.min(view.rate * AT_ONCE),
+            window_pkts: self.window_pkts,
         }
     }
 
@@ -262,11 +293,23 @@ impl CompeteRule {
         }
     }
 
-    /// A competition is over: where the queue does not go now, few actions in vain are enough for the next.
-    pub fn competed(&mut self, params: &Params) {
-        self.in_vain = params.compete_after.saturating_sub(AGAIN);
+    /// The time of a competition is over, at this window: where the queue does not go now, few actions in vain are enough for
+    /// the next, which goes on where this one ended. To yield costs the others nothing: what they take is taken back.
+    pub fn competed(&mut self, window_pkts: f64, now: Micros, params: &Params) {
+        self.in_vain = few_less(params);
         self.floor = None;
         self.from = Rate::ZERO;
+        self.window_pkts = Some(window_pkts);
+        self.expected_until = now + self.period;
+    }
+
+    /// A competition is over because others yielded: suspicion begins anew.
+    pub fn yielded_to(&mut self) {
+        self.in_vain = 0;
+        self.floor = None;
+        self.from = Rate::ZERO;
+        self.window_pkts = None;
+        self.expected_until = Micros::ZERO;
     }
 
     /// The reason of a decision to compete.
@@ -343,18 +386,28 @@ mod tests {
         for rtt in [60_000, 64_000, 68_000, 72_000] {
             assert_eq!(drain(&mut rule, &params, rtt, 2000), Effect::Fine);
         }
-        let Effect::Competitor { until, from } = drain(&mut rule, &params, 76_000, 2000) else {
+        let Effect::Competitor {
+            until,
+            from,
+            window_pkts,
+        } = drain(&mut rule, &params, 76_000, 2000)
+        else {
             panic!()
         };
-        assert_eq!(from, RATE);
+        assert_eq!((from, window_pkts), (RATE, None));
         let first = with_view(&params, 76_000, 0, 1, |view| until - view.est.now());
         assert_eq!(first, params.compete_secs);
-        // Again at once: fewer actions are enough, and it lasts twice as long.
-        rule.competed(&params);
+        // Again at once: fewer actions are enough, it goes on where it was, and lasts twice as long.
+        let now = with_view(&params, 76_000, 0, 1, |view| view.est.now());
+        rule.competed(321.0, now, &params);
         assert_eq!(drain(&mut rule, &params, 60_000, 2000), Effect::Fine);
-        let Effect::Competitor { until, .. } = drain(&mut rule, &params, 70_000, 2000) else {
+        let Effect::Competitor {
+            until, window_pkts, ..
+        } = drain(&mut rule, &params, 70_000, 2000)
+        else {
             panic!()
         };
+        assert_eq!(window_pkts, Some(321.0));
         let second = with_view(&params, 70_000, 0, 1, |view| until - view.est.now());
         assert_eq!(second, params.compete_secs * 2.0);
     }
@@ -441,5 +494,81 @@ mod tests {
             assert_eq!(effect, Effect::Fine);
         }
         assert!(rule.in_vain <= 1, "{}", rule.in_vain);
+    }
+
+    /// A rule after its first competition, which ended at 321 packets.
+    fn after_a_competition(params: &Params) -> CompeteRule {
+        let mut rule = CompeteRule::default();
+        for rtt in [60_000, 64_000, 68_000, 72_000, 76_000] {
+            drain(&mut rule, params, rtt, 2000);
+        }
+        let now = with_view(params, 76_000, 0, 1, |view| view.est.now());
+        rule.competed(321.0, now, params);
+        rule
+    }
+
+    #[test]
+    fn a_queue_that_is_empty_at_the_test_is_still_expected_again() {
+        let params = Params::default();
+        let mut rule = after_a_competition(&params);
+        assert_eq!(drain(&mut rule, &params, 42_000, 0), Effect::Fine);
+        assert_eq!(drain(&mut rule, &params, 60_000, 2000), Effect::Fine);
+        let second = drain(&mut rule, &params, 64_000, 2000);
+        assert!(
+            matches!(second, Effect::Competitor { window_pkts: Some(pkts), .. } if pkts == 321.0),
+            "{second:?}"
+        );
+        // Long afterwards it is forgotten.
+        let mut rule = after_a_competition(&params);
+        rule.expected_until = Micros::ZERO;
+        for rtt in [42_000, 60_000, 64_000, 68_000, 72_000] {
+            assert_eq!(drain(&mut rule, &params, rtt, 2000), Effect::Fine, "{rtt}");
+        }
+        let fifth = drain(&mut rule, &params, 76_000, 2000);
+        assert!(
+            matches!(
+                fifth,
+                Effect::Competitor {
+                    window_pkts: None,
+                    ..
+                }
+            ),
+            "{fifth:?}"
+        );
+    }
+
+    #[test]
+    fn after_others_have_yielded_suspicion_begins_anew() {
+        let params = Params::default();
+        let mut rule = after_a_competition(&params);
+        rule.yielded_to();
+        for rtt in [60_000, 64_000, 68_000, 72_000] {
+            assert_eq!(drain(&mut rule, &params, rtt, 2000), Effect::Fine);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_stands_through_a_dozen_back_offs_is_a_competitors() {
+        let params = Params::default();
+        // Up and down, so that each back-off seems to lower it now and then.
+        let back_off = |rule: &mut CompeteRule, k: u64| {
+            let rtt = if k.is_multiple_of(2) { 64_000 } else { 56_000 };
+            with_view(&params, rtt, 2000, 1, |view| rule.backed_off(view))
+        };
+        let mut rule = CompeteRule::default();
+        let effects: Vec<_> = (0..12).map(|k| back_off(&mut rule, k)).collect();
+        assert_eq!(effects[..11], [Effect::Fine; 11]);
+        assert!(
+            matches!(effects[11], Effect::Competitor { .. }),
+            "{effects:?}"
+        );
+        // A crowd's queue is tolerable after a few.
+        let mut rule = CompeteRule::default();
+        for k in 0..100 {
+            assert_eq!(back_off(&mut rule, k), Effect::Fine);
+            if k % 11 == 10 {
+                rule.climbed();
+            }
+        }
     }
 }

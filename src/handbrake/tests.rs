@@ -7,7 +7,7 @@ pub(super) const RATE: Rate = Rate::from_bytes_per_sec(5e6);
 
 /// An estimator that saw RTTs of 40 to 80 ms, and an interval of 100 packets sent 0.2 ms apart at `asked`, of which every
 /// so-manieth is lost (with 1, none).
-pub(super) fn interval(asked: Rate, rtt: u64, lost_every: u64) -> (Estimator, Mi) {
+pub(crate) fn interval(asked: Rate, rtt: u64, lost_every: u64) -> (Estimator, Mi) {
     let mut est = Estimator::new(&Params::default());
     let context = |asked| SlotContext {
         asked,
