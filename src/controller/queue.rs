@@ -9,7 +9,7 @@ use crate::plan::{Decision, Reason};
 use crate::startup::MIN_SAMPLES;
 use crate::units::{Micros, Rate};
 
-/// Length of a drain, and its limit while more than a part of the smallest RTT still stands.
+/// Length of a drain, and its limit while more than a part of the smallest RTT still stands and its RTT is not flat.
 const DRAIN_RTTS: f64 = 1.5;
 const DRAIN_MAX_RTTS: f64 = 4.0;
 const DRAIN_DONE_RTTS: f64 = 0.25;
@@ -24,7 +24,10 @@ impl Controller {
         if self.is_crowded(mi) {
             self.rate = self.bounded(self.rate.min(mi.goodput));
         }
-        let stands = self.view(mi).standing_queue() > self.est.rtt_min() * DRAIN_DONE_RTTS;
+        let view = self.view(mi);
+        // An RTT that is flat with less in flight than fits the path is what the drain comes down to.
+        let bottom = mi.asked.is_some() && CompeteRule::is_flat(&view);
+        let stands = view.standing_queue() > self.est.rtt_min() * DRAIN_DONE_RTTS && !bottom;
         if spent < srtt * DRAIN_RTTS || (stands && spent < srtt * DRAIN_MAX_RTTS) {
             return self.wait(Reason::Wait);
         }

@@ -73,6 +73,14 @@ fn is_gone(view: &View<'_>) -> bool {
     view.standing_queue() <= view.tolerated_queue() * GONE
 }
 
+/// How much RTTs may differ that are taken for the same.
+fn level(rtt: &RttStats, view: &View<'_>) -> Micros {
+    let bottleneck = view.est.goodput_max().unwrap_or(view.rate);
+    (rtt.min * FLAT)
+        .max(bottleneck.time_for(FLAT_PKTS * view.pkt_bytes))
+        .max(FLAT_MIN)
+}
+
 fn is_off(params: &Params) -> bool {
     params.compete_after == 0 || params.no_handbrake.contains(Handbrake::Compete)
 }
@@ -237,17 +245,20 @@ impl CompeteRule {
         Effect::Fine
     }
 
+    /// Whether the RTT is flat. A full drop-tail queue is flat, too, but it loses packets.
+    pub fn is_flat(view: &View<'_>) -> bool {
+        let flat = |rtt: RttStats| rtt.mean - rtt.min <= level(&rtt, view);
+        let enough = view.mi.samples >= FLAT_MIN_SAMPLES;
+        enough && view.mi.rtt.is_some_and(flat) && view.est.excess_loss(view.mi) <= 0.0
+    }
+
     fn acted_in_vain(&mut self, rtt: &RttStats, view: &View<'_>) -> Effect {
         let now = view.est.now();
         self.from = self.from.max(view.rate);
         self.in_vain = self.in_vain.saturating_add(1);
-        let bottleneck = view.est.goodput_max().unwrap_or(view.rate);
-        let level = (rtt.min * FLAT)
-            .max(bottleneck.time_for(FLAT_PKTS * view.pkt_bytes))
-            .max(FLAT_MIN);
-        // A full drop-tail queue is flat, too, but it loses packets.
+        let level = level(rtt, view);
         let lossless = view.est.excess_loss(view.mi) <= 0.0;
-        let flat = lossless && view.mi.samples >= FLAT_MIN_SAMPLES && rtt.mean - rtt.min <= level;
+        let flat = Self::is_flat(view);
         self.floor = Some(rtt.min);
         self.meet(rtt.min, level, flat);
         if now >= self.doubtful_until && self.met >= MET_ENOUGH && lossless {

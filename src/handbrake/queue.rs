@@ -2,6 +2,12 @@
 //!
 //! Flows that probe one after the other build a queue that none of them sees growing: its slope is zero. Whether the
 //! drain had an effect is judged by the compete rule.
+//!
+//! A path that has become much narrower shows before a queue stands: RTTs climb a straight line, and packets arrive at the
+//! new rate. Then one cut goes down to what the path bears now, however far that is, instead of two or three that wait for each
+//! other while the queue fills. A longer route makes RTTs climb, too, but in one step.
+//!
+//! Limits: a flow among others cannot tell their start from a narrower path, and yields to it.
 
 use super::{Action, BELOW_GOODPUT, Rule, View};
 use crate::params::Handbrake;
@@ -10,6 +16,17 @@ use crate::units::{Micros, Rate};
 
 /// No cut goes below this part of the rate.
 const CUT_FLOOR: f64 = 0.6;
+/// A slope that shows a path too narrow for the rate, s/s: of three packets sent two arrive. Source: simulated, capacity that
+/// falls to a third; 0.3 does the same.
+const NARROW_SLOPE: f64 = 0.5;
+/// Standard errors that such a slope must have, over the root of the samples. Source: regression; a step of the RTT, in the
+/// middle of the interval, has root 3 of them.
+const NARROW_LINE: f64 = 2.5;
+/// Samples and packets that show it. Source: those that tell ACK spacing in the fast start.
+const NARROW_MIN_SAMPLES: f64 = 8.0;
+const NARROW_MIN_PKTS: f64 = 24.0;
+/// No cut to a narrower path goes below this part of the rate.
+const NARROW_FLOOR: f64 = 0.25;
 /// RTTs until the rule may act again: a drain and a few intervals.
 pub(super) const HOLDOFF_RTTS: f64 = 8.0;
 
@@ -40,11 +57,19 @@ impl Rule for QueueRule {
             ..
         } = view;
         let off = params.no_handbrake.contains(Handbrake::Queue) || params.hb_queue.get() == 0.0;
-        if off || est.now() < self.silent_until || view.standing_queue() <= view.tolerated_queue() {
+        if off || est.now() < self.silent_until {
+            return None;
+        }
+        let cut = rate * params.hb_queue_cut.get();
+        if let Some(capacity) = narrower(view) {
+            self.silent_until = est.now() + est.srtt() * HOLDOFF_RTTS;
+            let target = (capacity * BELOW_GOODPUT).max(rate * NARROW_FLOOR);
+            return Some(Action::Drain(target.min(cut)));
+        }
+        if view.standing_queue() <= view.tolerated_queue() {
             return None;
         }
         self.silent_until = est.now() + est.srtt() * HOLDOFF_RTTS;
-        let cut = rate * params.hb_queue_cut.get();
         let target = if mi.limited || mi.goodput == Rate::ZERO {
             cut
         } else {
@@ -54,11 +79,62 @@ impl Rule for QueueRule {
     }
 }
 
+/// What a path bears that has become much narrower than the rate, if the interval shows that: slope and spacing say the
+/// same, and RTTs follow a line. A queue must have come of it, so that a few packets' time is none.
+fn narrower(view: &View<'_>) -> Option<Rate> {
+    let &View { mi, est, .. } = view;
+    let rtt = mi.rtt?;
+    let enough = mi.samples >= NARROW_MIN_SAMPLES && mi.pkts() >= NARROW_MIN_PKTS;
+    let tells = enough && !mi.limited && !mi.stalled && mi.delivered_pkts > 0.0;
+    let line =
+        rtt.slope > NARROW_SLOPE && rtt.slope > NARROW_LINE * mi.samples.sqrt() * rtt.slope_se;
+    if !tells || !line || rtt.mean - est.rtt_min() <= view.tolerated_queue() {
+        return None;
+    }
+    let arrived = mi.goodput * (mi.pkts() / mi.delivered_pkts);
+    let agree = mi.goodput > Rate::ZERO && arrived < mi.send_rate * (1.0 / (1.0 + NARROW_SLOPE));
+    agree.then(|| mi.goodput.max(mi.send_rate * (1.0 / (1.0 + rtt.slope))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handbrake::tests::{RATE, check, interval};
+    use crate::estimate::tests::report;
+    use crate::estimate::{Estimator, Mi, SlotContext};
+    use crate::handbrake::tests::{PKT, RATE, check, interval};
     use crate::params::Params;
+
+    /// 100 packets, one each 0.2 ms (5 MB/s), whose RTTs are what `rtt` makes of their number.
+    fn sent(rtt: impl Fn(u64) -> u64) -> (Estimator, Mi) {
+        let mut est = Estimator::new(&Params::default());
+        let context = |asked| SlotContext {
+            asked,
+            length: Micros::new(20_000),
+            mss_bytes: PKT,
+        };
+        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+        let acks: Vec<_> = (0..100).map(|i| (i * 200, rtt(i), 0)).collect();
+        let mi = est.observe(&report(33, 500_000, &acks, 20_000), context(Some(RATE)));
+        (est, mi)
+    }
+
+    #[test]
+    fn a_path_that_has_become_narrower_is_met_by_one_cut() {
+        let act = |seen| check(&mut QueueRule::default(), &Params::default(), &seen);
+        // A third of the rate: 0.6 ms from one arrival to the next.
+        let Some(Action::Drain(rate)) = act(sent(|i| 41_000 + 400 * i)) else {
+            panic!()
+        };
+        assert!((rate / (RATE * (0.95 / 3.0)) - 1.0).abs() < 0.02, "{rate}");
+        let Some(Action::Drain(rate)) = act(sent(|i| 41_000 + 1800 * i)) else {
+            panic!()
+        };
+        assert_eq!(rate, RATE * NARROW_FLOOR, "a tenth");
+        assert_eq!(act(sent(|i| 41_000 + 80 * i)), None, "hardly narrower");
+        let longer = sent(|i| 41_000 + 40_000 * (i / 50));
+        assert!(longer.1.rtt.is_some_and(|rtt| rtt.slope > NARROW_SLOPE));
+        assert_eq!(act(longer), None, "a longer route");
+    }
 
     #[test]
     fn a_standing_queue_is_drained_and_a_passing_one_is_not() {
