@@ -297,8 +297,13 @@ impl Controller {
                 self.rate = self.bounded(rate);
                 self.drain(from)
             }
-            Action::Restart => {
-                self.phase = Phase::Startup(Startup::again(self.est.now()));
+            Action::Restart { at_once } => {
+                let now = self.est.now();
+                self.phase = Phase::Startup(if at_once {
+                    Startup::at_once(now)
+                } else {
+                    Startup::again(now)
+                });
                 self.startup_plan()
             }
         };

@@ -101,7 +101,10 @@ pub enum Action {
     /// Go on at a lower rate, after the queue was let out.
     Drain(Rate),
     /// Start fast from the present rate.
-    Restart,
+    Restart {
+        /// The path is known to be wider: grow with the first plan.
+        at_once: bool,
+    },
 }
 
 /// A rule. It is asked once per interval of the current plan that was sent at an asked rate, outside startup and drain.

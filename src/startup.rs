@@ -96,6 +96,7 @@ pub struct Startup {
     /// The last slot had a hint of a slope.
     hinted: bool,
     gain_max: f32,
+    at_once: bool,
     /// When the rate last grew.
     grown: Micros,
     /// (time in us, packets delivered so far) of the last reports, both modulo 2^32.
@@ -111,6 +112,7 @@ impl Startup {
             best: Rate::ZERO,
             hinted: false,
             gain_max: f32::INFINITY,
+            at_once: false,
             grown: now,
             history: [(0, 0); HISTORY],
             reports: 0,
@@ -124,6 +126,21 @@ impl Startup {
             gain_max: RESTART_GAIN,
             ..Self::new(now)
         }
+    }
+
+    /// A restart on a path that is known to be wider: it grows with the first plan, since the present rate has arrived.
+    #[must_use]
+    pub fn at_once(now: Micros) -> Self {
+        Self {
+            at_once: true,
+            ..Self::again(now)
+        }
+    }
+
+    /// Whether the first plan grows from its first slot on.
+    #[must_use]
+    pub fn grows_at_once(&self) -> bool {
+        self.at_once
     }
 
     /// Growth per RTT.

@@ -72,11 +72,16 @@ impl Controller {
             let length = self.interval();
             return self.run([self.rate; 4], length);
         }
-        let gain = match &self.phase {
-            Phase::Startup(startup) => startup.gain(&self.params),
-            _ => 1.0,
+        let (gain, at_once) = match &self.phase {
+            Phase::Startup(startup) => (startup.gain(&self.params), startup.grows_at_once()),
+            _ => (1.0, false),
         };
         let slot = self.startup_slot();
+        if at_once {
+            // ACKs come all the time here, so that slots last as long as planned.
+            let grown = |slots: f64| self.rate * libm::pow(gain, slots * (slot / self.est.srtt()));
+            return self.run_to([1.0, 2.0, 3.0, 4.0].map(grown), grown(5.0), slot);
+        }
         // The first slot lasts an RTT, since slots change with ACKs, and those of the initial window are in.
         let rtts = |slots: f64| {
             libm::pow(gain, 1.0 + slots * (slot / self.est.srtt())) * (2.0 / FIRST_GAIN)
