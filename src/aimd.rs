@@ -5,13 +5,16 @@
 //! additively, by one packet per RTT while the window is tiny and half of one above, and backs off by a factor:
 //!
 //! ```text
-//!   climb     rate += (1 - queue / tolerated) packet / RTT        half of it above 8 packets
+//!   climb     rate += (1 - queue to come / tolerated) packet / RTT        half of it above 8 packets
 //!   loss      rate *= 0.8; 0.7 below 16 packets; 0.85 for a single packet
-//!   queue     rate *= 1 - a fifth of the queue's share of the RTT
+//!   queue     rate *= 1 - a fifth of the queue's share of the RTT        up to three fifths above 16 packets
 //! ```
 //!
 //! Equal additions and multiplicative cuts make flows equal (Chiu and Jain, 1989). This contains upstream's "fast
 //! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs.
+//!
+//! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what is
+//! sent faster than it arrives until a report tells of it.
 //!
 //! It needs no attribution: the rate is steered without a new plan, and every report moves it a little. Growth is
 //! never credited to intervals that were not sent in full.
@@ -48,6 +51,17 @@ const QUEUE_MIN: Micros = Micros::new(500);
 /// at least, left 6 % of the path unused with 30 and 50 flows, where this leaves 3 %.
 const QUEUE_SHARE: f64 = 0.2;
 const QUEUE_BACKOFF: (f64, f64) = (0.02, 0.25);
+/// Packets above which a queue back-off is the deeper the more there are, and how much deeper at most. Source: simulated, 30 flows:
+/// Jain's index .96 and .97 instead of .94 and .95, for 1.5 % less use with 8 flows; from 12 packets on .98 and .99, for 2 %.
+const DEEPER_FROM_PKTS: f64 = 16.0;
+const DEEPER_MAX: f64 = 3.0;
+/// RTTs until a report shows the effect of a rate: what the climb must see ahead. And the excess of the rate over the goodput that
+/// is believed. Source: simulated at 8 packets per RTT: rates passed the capacity by 20 % and lost, .913 of the path used; with this
+/// .978.
+const AHEAD_RTTS: f64 = 2.0;
+const EXCESS_MAX: f64 = 0.5;
+/// RTT samples that make a goodput.
+const GOODPUT_SAMPLES: f64 = 3.0;
 /// No queue back-off goes below this part of the rate.
 const BACKOFF_FLOOR: f64 = 0.6;
 /// Packets per RTT below which the climb is a whole packet per RTT.
@@ -125,10 +139,14 @@ impl Aimd {
             LossClass::Random | LossClass::Unknown => est.excess_loss(mi) > LOSS_LIMIT,
         };
         let lossy = lossy && !(view.is_idle() && est.excess_loss(mi) < IDLE_LOSS);
-        let queue = mi.rtt.map_or(Micros::ZERO, |rtt| rtt.min - est.rtt_min());
+        let queue = view.standing_queue() - view.jitter();
         let tolerated = (est.rtt_min() * QUEUE_RTTS)
             .max(rate.time_for(QUEUE_PKTS * pkt_bytes))
             .max(QUEUE_MIN);
+        // What is sent faster than it arrives comes to stand in the queue before a slower rate shows.
+        let told = mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO;
+        let excess = if told { rate / mi.goodput - 1.0 } else { 0.0 };
+        let coming = queue + srtt * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
         let floor = Self::floor(srtt, pkt_bytes);
         if lossy {
             self.lossy_at = Some(est.now());
@@ -149,8 +167,11 @@ impl Aimd {
                 (rate * factor, Reason::ClimbLoss)
             } else {
                 let mean = mi.rtt.map_or(srtt, |rtt| rtt.mean);
-                let share = (QUEUE_SHARE * (queue / mean)).clamp(QUEUE_BACKOFF.0, QUEUE_BACKOFF.1);
-                let arrived = if mi.samples >= 3.0 && !mi.limited {
+                // Who has more yields more, or flows that share a steady queue stay as they are.
+                let deeper = (window_pkts / DEEPER_FROM_PKTS).clamp(1.0, DEEPER_MAX);
+                let share = (deeper * QUEUE_SHARE * (queue / mean))
+                    .clamp(deeper * QUEUE_BACKOFF.0, QUEUE_BACKOFF.1);
+                let arrived = if mi.samples >= GOODPUT_SAMPLES && !mi.limited {
                     mi.goodput
                 } else {
                     rate
@@ -167,7 +188,7 @@ impl Aimd {
         }
         let per_rtt = if window_pkts < TINY_PKTS { 1.0 } else { 0.5 };
         // The nearer the tolerated queue, the slower, or every climb would end in an overshoot.
-        let per_rtt = per_rtt * (1.0 - queue / tolerated).max(LEAST_CLIMB);
+        let per_rtt = per_rtt * (1.0 - coming / tolerated).max(LEAST_CLIMB);
         let rtts = (mi.sent_for / srtt).min(1.0);
         (
             rate + Rate::from_bytes_in(per_rtt * pkt_bytes, srtt) * rtts,
@@ -192,6 +213,17 @@ mod tests {
     }
 
     fn step_at(rate: Rate, climber: &mut Aimd, at: u64, rtt: u64, lost: u64) -> (Rate, Reason) {
+        step_with(rate, climber, at, |_| rtt, lost)
+    }
+
+    /// `rtt` by number of the ACK.
+    fn step_with(
+        rate: Rate,
+        climber: &mut Aimd,
+        at: u64,
+        rtt: impl Fn(u64) -> u64,
+        lost: u64,
+    ) -> (Rate, Reason) {
         let params = Params::default();
         let mut est = Estimator::new(&params);
         let context = |asked| SlotContext {
@@ -203,10 +235,10 @@ mod tests {
         est.observe(&report(9, 1, &[(0, 150_000, 0); 8], 1000), context(None));
         let gap = (1e6 * PKT / rate.bytes_per_sec()) as u64;
         let acks: Vec<_> = (0..100_000 / gap)
-            .map(|i| (i * gap, rtt, u64::from(i < lost)))
+            .map(|i| (i * gap, rtt(i), u64::from(i < lost)))
             .collect();
         let mi = est.observe(&report(33, at, &acks, 100_000), context(Some(rate)));
-        est.assume_rtt(Micros::new(rtt));
+        est.assume_rtt(Micros::new(rtt(0)));
         climber.on_mi(&View {
             mi: &mi,
             est: &est,
@@ -236,6 +268,29 @@ mod tests {
             (pkts - 0.5).abs() < 1e-6,
             "20 packets in the window: {pkts}"
         );
+    }
+
+    #[test]
+    fn it_climbs_less_when_it_sends_more_than_arrives() {
+        // Acknowledged at 90 kB/s: 11 % of 100 ms of RTT will stand after two RTTs.
+        let slower = |i: u64| 50_000 + i * 1_111;
+        let (rate, reason) = step_with(RATE, &mut Aimd::default(), 1_000_000, slower, 0);
+        assert_eq!(reason, Reason::Climb);
+        let all = step(&mut Aimd::default(), 1_000_000, 50_000, 0).0;
+        assert!(rate / RATE - 1.0 < (all / RATE - 1.0) * 0.8, "{rate} {all}");
+    }
+
+    #[test]
+    fn jitter_is_no_queue() {
+        let jitter = |i: u64| 68_000 + 30_000 * (i % 2);
+        let (_, reason) = step_with(RATE, &mut Aimd::default(), 1_000_000, jitter, 0);
+        assert_eq!(
+            reason,
+            Reason::Climb,
+            "15 ms about a line, a queue of 18 ms"
+        );
+        let (_, reason) = step(&mut Aimd::default(), 1_000_000, 68_000, 0);
+        assert_eq!(reason, Reason::ClimbQueue);
     }
 
     #[test]

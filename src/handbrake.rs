@@ -67,6 +67,12 @@ impl View<'_> {
         shortest - self.est.rtt_min()
     }
 
+    /// How far RTTs vary beside their trend: where that is far, even the smallest of a few is late.
+    #[must_use]
+    pub fn jitter(&self) -> Micros {
+        self.mi.rtt.map_or(Micros::ZERO, |rtt| rtt.deviation)
+    }
+
     /// Whether much less was sent than the rate allows, though no queue kept it back: the application is the limit.
     #[must_use]
     pub fn is_idle(&self) -> bool {

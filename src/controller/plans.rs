@@ -25,7 +25,8 @@ pub(super) const FIRST_REPORT: Micros = Micros::new(200);
 const WINDOW_GAIN: f64 = 2.0;
 const STARTUP_WINDOW_GAIN: f64 = 2.5;
 /// Packets that the fast start may have in flight beyond the initial window, per packet delivered. Slow start has 1; a ramp
-/// that doubles per RTT needs 1, and some room for ACKs that come late.
+/// that doubles per RTT needs 1, and some room for ACKs that come late. The initial window counts as delivered with its first
+/// ACK, since the next report comes an RTT later (simulated on 24 paths: 1 MB takes 1.015 of Cubic's time, 1.06 without).
 const STARTUP_WINDOW_GROWTH: f64 = 1.5;
 /// Added to the RTT for the window: the kernel's bursts, and ACKs that come in batches.
 const WINDOW_SLACK: Micros = Micros::new(1000);

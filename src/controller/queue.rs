@@ -1,6 +1,7 @@
 //! Drains, what they achieve, and competitions: how the queue is answered, and who holds it.
 
 use super::{Controller, Phase};
+use crate::aimd::Aimd;
 use crate::compete::{Competitor, End};
 use crate::estimate::Mi;
 use crate::handbrake::loss::MIN_PKTS;
@@ -59,6 +60,10 @@ impl Controller {
     pub(super) fn on_effect(&mut self, effect: Effect) -> Option<Decision> {
         match effect {
             Effect::Fine => None,
+            Effect::Shared => {
+                let command = self.climb_on(Aimd::after_loss(self.est.now(), self.est.srtt()));
+                Some(self.decide(Reason::ClimbStart, Some(command)))
+            }
             Effect::LongerPath(rtt) => {
                 self.est.adopt_rtt_min(rtt);
                 let command = self.settle();

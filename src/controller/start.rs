@@ -15,7 +15,7 @@ const STARTUP_QUEUE_RTTS: f64 = 4.0;
 /// Initial windows that the rate of the second RTT makes: the mean of a doubling ramp from two. Source: simulated on 24
 /// paths; 2 takes 4 % longer for 1 MB, 4 runs into the window.
 pub(super) const FIRST_GAIN: f64 = 3.0;
-/// The first RTT sample may raise the first rate to that, but not by more than this.
+/// The first RTT sample sets the rate to that, but does not raise it by more than this.
 const FIRST_JUMP: f64 = 64.0;
 
 impl Controller {
@@ -26,6 +26,7 @@ impl Controller {
         let window_rate = Rate::from_bytes_in(self.init_cwnd.get() as f64, self.est.srtt());
         let grown = (window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP);
         if self.params.chosen() == Algorithm::Pk3c {
+            // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
             self.rate = self.bounded(grown);
         }
         if let Phase::Startup(_) = self.phase {

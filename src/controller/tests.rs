@@ -74,13 +74,16 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
     }
     let expected = [
         "startup start 3145.728kbit",
-        "startup grow 16.2",
-        "startup grow 19.3",
-        "startup grow 23.0",
-        "startup grow 27.3",
-        "startup grow 32.7",
-        "startup grow 38.8",
-        "startup grow 46.2",
+        "startup grow 10.2",
+        "startup grow 12.0",
+        "startup grow 14.3",
+        "startup grow 17.1",
+        "startup grow 20.4",
+        "startup grow 24.3",
+        "startup grow 29.0",
+        "startup grow 34.5",
+        "startup grow 41.1",
+        "startup grow-less 42.1",
         "drain full-slope 39.2",
         "vivace probe 39.2",
         "vivace move-up 41.3",
@@ -90,9 +93,6 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         "vivace move-up 41.2",
         "vivace move-over 40.3",
         "vivace move-down 37.2",
-        "vivace move-over 39.1",
-        "vivace move-up 41.2",
-        "vivace move-over 40.3",
     ];
     assert_eq!(lines, expected);
 }
@@ -142,8 +142,8 @@ fn the_window_is_slow_starts_first_and_twice_the_rates_later() {
     let begun = controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 2], 1000));
     assert_eq!(
         begun.cwnd,
-        Bytes::new(13 * MSS),
-        "initial window plus one and a half times the delivered"
+        Bytes::new(25 * MSS),
+        "initial window plus one and a half times the delivered, which that is at least"
     );
     let (_, resumed) = new(
         Some((Rate::from_bytes_per_sec(5e6), Micros::new(40_000))),

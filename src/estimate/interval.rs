@@ -35,6 +35,8 @@ pub struct RttStats {
     pub slope: f64,
     /// Standard error of the slope, s/s.
     pub slope_se: f64,
+    /// Standard deviation of the samples about that line; about their mean if there is none.
+    pub deviation: Micros,
 }
 
 /// One monitor interval.
@@ -165,18 +167,22 @@ pub(super) fn rtt_stats(raw: &RawReport, pkts: f64) -> Option<RttStats> {
     }
     let [st, sr, srt, stt, srr] = [raw.st, raw.sr, raw.srt, raw.stt, raw.srr].map(|sum| sum as f64);
     let t_var = stt - st * st / n;
-    let (slope, slope_se) = if n < SLOPE_MIN_SAMPLES || pkts < SLOPE_MIN_PKTS || t_var <= n {
-        (0.0, 0.0)
-    } else {
-        let slope = (srt - st * sr / n) / t_var;
-        let residual = (srr - sr * sr / n - slope * (srt - st * sr / n)).max(0.0);
-        (slope, (residual / (n - 2.0) / t_var).sqrt())
-    };
+    let r_var = (srr - sr * sr / n).max(0.0);
+    let (slope, slope_se, deviation) =
+        if n < SLOPE_MIN_SAMPLES || pkts < SLOPE_MIN_PKTS || t_var <= n {
+            (0.0, 0.0, (r_var / n).sqrt())
+        } else {
+            let slope = (srt - st * sr / n) / t_var;
+            let residual = (r_var - slope * (srt - st * sr / n)).max(0.0);
+            let deviation = (residual / (n - 2.0)).sqrt();
+            (slope, deviation / t_var.sqrt(), deviation)
+        };
     Some(RttStats {
         mean: Micros::from_secs(mean * 1e-6),
         min: Micros::new(raw.rmin),
         max: Micros::new(raw.rmax),
         slope,
         slope_se,
+        deviation: Micros::from_secs(deviation * 1e-6),
     })
 }

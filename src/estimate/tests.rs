@@ -60,6 +60,8 @@ fn slope_and_error_match_a_regression_done_by_hand() {
     let se = ((30e3 - 300e3 * shift) / 10.0 / 143e6_f64).sqrt();
     assert!((stats.slope - (0.1 - shift)).abs() < 1e-9, "{stats:?}");
     assert!((stats.slope_se - se).abs() < 1e-9, "{stats:?} {se}");
+    let deviation = se * 143e6_f64.sqrt();
+    assert_eq!(stats.deviation, Micros::from_secs(deviation * 1e-6));
 }
 
 #[test]
@@ -69,6 +71,7 @@ fn too_few_samples_give_rtts_but_no_slope() {
         (stats.slope, stats.min, stats.max),
         (0.0, Micros::new(10), Micros::new(90))
     );
+    assert_eq!(stats.deviation, Micros::new(40), "about the mean of 50");
     assert!(rtt_stats(&report(33, 0, &[], 10), 0.0).is_none());
 }
 

@@ -7,6 +7,7 @@
 //!   RTT after our rate was taken back       what it is               what follows
 //!   -------------------------------------------------------------------------------------------
 //!   falls                                   our queue                nothing: the action worked
+//!   falls, four times in short succession   a shared queue           climb: equal flows of few packets
 //!   flat twice, or four times the same      a longer path            it is the new smallest RTT
 //!   stands, several times in a row          flows that fill it       compete for a while
 //!   stands high, though a climber has given up most of its rate      the same
@@ -15,8 +16,11 @@
 //!
 //! In a drain we have less than a bandwidth-delay product in flight. If we are alone, the queue is then empty, so all
 //! packets see the same RTT, that of the path; if others drain as well, each drain comes down to it. Flows that fill the
-//! queue make it vary, except for moments (Cubic near its plateau). Such a moment may be taken for a longer path; the next fall below the adopted RTT shows the mistake,
-//! and for as long as the smallest RTT is remembered, no other adoption is believed.
+//! queue make it vary, except for moments (Cubic near its plateau). Such a moment may be taken for a longer path; the next fall
+//! below the adopted RTT shows the mistake, and for as long as the smallest RTT is remembered, no other adoption is believed.
+//!
+//! Alone, a flow of Vivace sees the slope of its own queue and seldom needs a drain. Among climbers it sees none, since they yield
+//! to it: it would keep what it has, drain after drain. So it becomes one of them.
 //!
 //! A competition lasts `--compete-secs`, twice that if it comes again at once, and so on; then the queue is tested
 //! again. Where it stands, the flow goes on with the window it had before the test, or every test would cost it a third of its
@@ -51,14 +55,19 @@ const MISSED_MAX: u8 = 8;
 const ALONE_RTTS: f64 = 16.0;
 /// A climber's back-off worked if this part of the standing queue went.
 const FELL: f64 = 0.1;
-/// A climber that is left with this part of its rate after so many back-offs had no queue of its own, if it stands high. Source: simulated beside Cubic, whose sawtooth lowers the queue now and then, which
-/// looked like an effect; and with 30 to 100 flows of our own, whose queue stands for some back-offs when they start.
+/// A climber that is left with this part of its rate after so many back-offs had no queue of its own, if it stands high. Source:
+/// simulated beside Cubic, whose sawtooth lowers the queue now and then, which looked like an effect; and with 30 to 100 flows of
+/// our own, whose queue stands for some back-offs when they start.
 const GIVEN_UP: f64 = 0.125;
 const GIVEN_UP_AFTER: u8 = 8;
 /// A climber whose queue stood through so many back-offs in a row, with no interval of a tolerable queue between them, shares it
 /// with others that fill it. Source: simulated; a crowd of our own backs off together, and its queue is tolerable after 2 to 4
 /// back-offs, 8 while it starts. Beside Cubic it stands through 12 to 20.
 const IN_A_ROW: u8 = 12;
+/// Drains that follow the one before within so many RTTs, and how many show that the queue is shared. Source: simulated; the queue
+/// rule may act every 8 RTTs. One such drain takes a change of the path for it (48 RTTs to use a rate that tripled, not 13).
+const SOON_RTTS: f64 = 20.0;
+const RETURNS: u8 = 3;
 /// Actions in vain that are enough to compete again.
 const AGAIN: u32 = 2;
 /// A competition begins at no more than so many times the present rate: the flow may have yielded to a crowd that is starting,
@@ -95,6 +104,8 @@ fn few_less(params: &Params) -> u32 {
 pub enum Effect {
     /// The queue went, or it is too early to tell.
     Fine,
+    /// The queue goes, and soon comes back: others share it.
+    Shared,
     /// The RTT that still stands is that of a longer path.
     LongerPath(Micros),
     /// Others hold the queue: compete until then, from the rate that the flow had before it yielded.
@@ -111,6 +122,9 @@ pub enum Effect {
 /// Judges queue actions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompeteRule {
+    /// When the last drain ended, and how many came soon after the one before.
+    drained_at: Option<Micros>,
+    returned: u8,
     in_vain: u32,
     /// Smallest RTT after the last action in vain.
     floor: Option<Micros>,
@@ -204,12 +218,28 @@ impl CompeteRule {
             return Effect::Fine;
         };
         self.contradict(&rtt, view);
-        if is_gone(view) {
-            self.clear(view.est.now(), view.params);
+        let now = view.est.now();
+        let before = self.drained_at.replace(now);
+        let soon = before.is_some_and(|at| now - at < view.est.srtt() * SOON_RTTS);
+        self.returned = if soon {
+            self.returned.saturating_add(1)
+        } else {
+            0
+        };
+        let effect = if is_gone(view) {
+            self.clear(now, view.params);
             self.period = Micros::ZERO;
-            return Effect::Fine;
+            Effect::Fine
+        } else {
+            self.acted_in_vain(&rtt, view)
+        };
+        // Where none of the drains had an effect, it is still open who holds the queue.
+        let had_effect = self.in_vain < u32::from(self.returned);
+        if effect == Effect::Fine && self.returned >= RETURNS && had_effect {
+            self.returned = 0;
+            return Effect::Shared;
         }
-        self.acted_in_vain(&rtt, view)
+        effect
     }
 
     /// A back-off of the climber; `view` is the interval that called for it. What the back-offs before achieved is judged
@@ -336,8 +366,14 @@ mod tests {
     use crate::estimate::{Estimator, Mi};
     use crate::handbrake::tests::{PKT, RATE, interval};
 
-    /// What the rule makes of a drain that ended at `rtt`, by `spread` µs above its smallest, at a time in seconds.
+    /// What the rule makes of a drain that ended at `rtt`, by `spread` µs above its smallest, long after the one before.
     fn drain(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effect {
+        rule.returned = 0;
+        drain_soon(rule, params, rtt, spread)
+    }
+
+    /// The same soon after the one before.
+    fn drain_soon(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effect {
         with_view(params, rtt, spread, 1, |view| rule.drained(view))
     }
 
@@ -368,6 +404,22 @@ mod tests {
             assert_eq!(drain(&mut rule, &params, 42_000, 0), Effect::Fine);
         }
         assert_eq!(rule.in_vain, 0);
+    }
+
+    #[test]
+    fn a_queue_that_comes_back_after_drain_after_drain_is_shared() {
+        let params = Params::default();
+        let effects = |rtts: [u64; 5]| {
+            let mut rule = CompeteRule::default();
+            drain(&mut rule, &params, 42_000, 2000);
+            rtts.map(|rtt| drain_soon(&mut rule, &params, rtt, 2000))
+        };
+        let shared = effects([42_000; 5]).map(|effect| effect == Effect::Shared);
+        assert_eq!(shared, [false, false, true, false, false]);
+        let mixed = effects([60_000, 42_000, 60_000, 42_000, 60_000]);
+        assert!(mixed.contains(&Effect::Shared), "{mixed:?}");
+        let in_vain = effects([60_000, 64_000, 68_000, 72_000, 76_000]);
+        assert!(!in_vain.contains(&Effect::Shared), "{in_vain:?}");
     }
 
     #[test]

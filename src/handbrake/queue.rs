@@ -66,7 +66,7 @@ impl Rule for QueueRule {
             let target = (capacity * BELOW_GOODPUT).max(rate * NARROW_FLOOR);
             return Some(Action::Drain(target.min(cut)));
         }
-        if view.standing_queue() <= view.tolerated_queue() {
+        if view.standing_queue() <= view.tolerated_queue() + view.jitter() {
             return None;
         }
         self.silent_until = est.now() + est.srtt() * HOLDOFF_RTTS;

@@ -144,6 +144,7 @@ fn utility_is_linear_and_negative_beyond_four_percent_of_loss() {
             max: Micros::ZERO,
             slope,
             slope_se: 0.0,
+            deviation: Micros::ZERO,
         }),
         rtt_at_loss: None,
         send_rate: RATE,

@@ -61,6 +61,7 @@ fn a_gradient_counts_only_beyond_its_noise() {
             max: Micros::ZERO,
             slope,
             slope_se,
+            deviation: Micros::ZERO,
         }),
         rtt_at_loss: None,
         send_rate: Rate::ZERO,

@@ -22,26 +22,13 @@ const PAYLOAD: f64 = 1448.0 / 1500.0;
 /// 100 ms, so that their mean is finer than a bin.
 #[test]
 fn r1_the_start_is_fast() {
-    const SLOWER: &str = "the drain after the start takes 1.5 RTTs and more, Cubic keeps its queue";
     const FAR: &str =
         "ten segments at 100 ms take more than a second to double up to a Gbit/s, Cubic's too";
-    const GAPS: &[Gap] = &[
-        Gap {
-            case: "50 Mbit/s, 10 ms, s, against Cubic",
-            bound: 0.19,
-            why: SLOWER,
-        },
-        Gap {
-            case: "200 Mbit/s, 10 ms, s, against Cubic",
-            bound: 0.21,
-            why: SLOWER,
-        },
-        Gap {
-            case: "1000 Mbit/s, 100 ms, s",
-            bound: 1.3,
-            why: FAR,
-        },
-    ];
+    const GAPS: &[Gap] = &[Gap {
+        case: "1000 Mbit/s, 100 ms, s",
+        bound: 1.3,
+        why: FAR,
+    }];
     let mut judge = Judge::new(GAPS);
     let offsets_ms = [0, 20, 40, 60, 80];
     for mbit in [3.0, 10.0, 50.0, 200.0, 1000.0] {
@@ -107,7 +94,7 @@ fn r3_the_start_ends_at_a_receiver_s_limit() {
         },
         Gap {
             case: "window of 250000 bytes, 100 ms, RTTs",
-            bound: 10.0,
+            bound: 11.0,
             why: WHY,
         },
     ];
@@ -159,12 +146,7 @@ fn r4_flows_share_fairly() {
 /// R5: many flows use the path as Cubic's do.
 #[test]
 fn r5_many_flows_use_the_path() {
-    const WHY: &str = "short queues: all flows drain them together";
-    const GAPS: &[Gap] = &[Gap {
-        case: "10 flows, total over Cubic's",
-        bound: 0.94,
-        why: WHY,
-    }];
+    const GAPS: &[Gap] = &[];
     let mut judge = Judge::new(GAPS);
     let path = path(100.0, 40, 1.0);
     for count in [10, 50] {
@@ -186,11 +168,7 @@ fn r5_many_flows_use_the_path() {
 /// R6: no flow gets less than Cubic's poorest.
 #[test]
 fn r6_the_poorest_flow_is_not_poorer_than_cubic_s() {
-    const GAPS: &[Gap] = &[Gap {
-        case: "3 flows on 5 Mbit/s, 96 ms, 0.1 % loss, Mbit/s",
-        bound: 1.2,
-        why: "the queue is kept short; over 24 seeds 1.32 +- .02 of Cubic's 1.33",
-    }];
+    const GAPS: &[Gap] = &[];
     let mut judge = Judge::new(GAPS);
     let mut far = path(5.0, 96, 1.0);
     far.loss = Loss::Random(0.001);
@@ -321,7 +299,7 @@ fn r11_streams_get_their_rate() {
     const WHY: &str = "the streams want more than the path has, and give way to each other's queue";
     const GAPS: &[Gap] = &[Gap {
         case: "100 Mbit/s, worst second of a stream, Mbit/s",
-        bound: 3.7,
+        bound: 3.4,
         why: WHY,
     }];
     let mut judge = Judge::new(GAPS);
