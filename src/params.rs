@@ -150,7 +150,7 @@ const fn us(value: u64) -> Micros {
 
 parameters! {
     "start-rate" start_rate: Rate = bps(393_216.0), bps(1e3), bps(1e9);
-        "First rate of a flow", "upstream slow_start_start";
+        "First rate of a flow, until its RTT is known", "upstream slow_start_start";
     "min-rate" min_rate: Rate = bps(4e3), bps(1e3), Rate::MAX;
         "No flow is ever slower than this", "half of a 64 kbit/s line, so that two flows fit";
     "max-rate" max_rate: Rate = bps(1.25e9), bps(1e3), Rate::MAX;

@@ -417,6 +417,44 @@ fn decisions_and_plots_tell_what_the_agents_did() {
     );
 }
 
+/// What the agent decides for one flow that begins at `start` on a path: (phase, reason, Mbit/s).
+fn decisions(path: &str, start: &str) -> Vec<(String, String, f64)> {
+    let text =
+        format!("duration = \"6s\"\npath = {{ {path} }}\nflows = [{{ start = \"{start}\" }}]\n");
+    let file = Temporary::new(&format!("start-{start}-{}.toml", path.len()), &text);
+    let out = sim(&["--scenario", file.name(), "--json", "--decisions"]);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let events = json["runs"][0]["decisions"][0]["events"]
+        .as_array()
+        .unwrap();
+    let text = |event: &serde_json::Value, key: &str| event[key].as_str().unwrap().to_owned();
+    events
+        .iter()
+        .map(|event| {
+            let rate = event["rate_mbps"].as_f64().unwrap();
+            (text(event, "phase"), text(event, "reason"), rate)
+        })
+        .collect()
+}
+
+/// No packet is sent at a kernel's time 0, so a simulated one must not differ from those after it.
+#[test]
+fn a_flow_decides_the_same_whenever_it_begins() {
+    let path = "rate = \"20mbit\", rtt = \"50ms\"";
+    let (first, later) = (decisions(path, "0s"), decisions(path, "2s"));
+    assert!(first.len() > 20, "{first:?}");
+    assert_eq!(first[..20], later[..20]);
+}
+
+/// The initial window is sent at one time. Its ACKs are spaced by the path, which they must tell.
+#[test]
+fn a_slow_path_is_known_from_the_initial_window() {
+    let path = "rate = \"500kbit\", rtt = \"20ms\", queue = 40";
+    let decided = decisions(path, "0s");
+    let drain = decided.iter().find(|(phase, ..)| phase == "drain").unwrap();
+    assert!((0.3..=0.5).contains(&drain.2), "{drain:?}");
+}
+
 /// Whom root's tools are denied gets the comparison from the simulator, and is told so.
 #[test]
 fn the_demo_of_a_user_without_privileges_is_simulated() {
