@@ -7,7 +7,7 @@
 //! ```text
 //!   climb     rate += (1 - queue to come / tolerated) packet / RTT        half of it above 8 packets
 //!   loss      rate *= 0.8; 0.7 below 16 packets; 0.85 for a single packet
-//!   queue     rate *= 1 - a fifth of the queue's share of the RTT        up to three fifths above 16 packets
+//!   queue     rate *= 1 - a fifth of the queue's share of the RTT
 //! ```
 //!
 //! Equal additions and multiplicative cuts make flows equal (Chiu and Jain, 1989). This contains upstream's "fast
@@ -51,10 +51,6 @@ const QUEUE_MIN: Micros = Micros::new(500);
 /// at least, left 6 % of the path unused with 30 and 50 flows, where this leaves 3 %.
 const QUEUE_SHARE: f64 = 0.2;
 const QUEUE_BACKOFF: (f64, f64) = (0.02, 0.25);
-/// Packets above which a queue back-off is the deeper the more there are, and how much deeper at most. Source: simulated, 30 flows:
-/// Jain's index .96 and .97 instead of .94 and .95, for 1.5 % less use with 8 flows; from 12 packets on .98 and .99, for 2 %.
-const DEEPER_FROM_PKTS: f64 = 16.0;
-const DEEPER_MAX: f64 = 3.0;
 /// RTTs until a report shows the effect of a rate: what the climb must see ahead. And the excess of the rate over the goodput that
 /// is believed. Source: simulated at 8 packets per RTT: rates passed the capacity by 20 % and lost, .913 of the path used; with this
 /// .978.
@@ -145,7 +141,9 @@ impl Aimd {
             .max(QUEUE_MIN);
         // What is sent faster than it arrives comes to stand in the queue before a slower rate shows.
         let told = mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO;
-        let excess = if told { rate / mi.goodput - 1.0 } else { 0.0 };
+        // Losses count as arrived, or random loss would look like a queue.
+        let arrived = mi.goodput * (mi.pkts() / mi.delivered_pkts.max(1.0));
+        let excess = if told { rate / arrived - 1.0 } else { 0.0 };
         let coming = queue + srtt * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
         let floor = Self::floor(srtt, pkt_bytes);
         if lossy {
@@ -167,10 +165,7 @@ impl Aimd {
                 (rate * factor, Reason::ClimbLoss)
             } else {
                 let mean = mi.rtt.map_or(srtt, |rtt| rtt.mean);
-                // Who has more yields more, or flows that share a steady queue stay as they are.
-                let deeper = (window_pkts / DEEPER_FROM_PKTS).clamp(1.0, DEEPER_MAX);
-                let share = (deeper * QUEUE_SHARE * (queue / mean))
-                    .clamp(deeper * QUEUE_BACKOFF.0, QUEUE_BACKOFF.1);
+                let share = (QUEUE_SHARE * (queue / mean)).clamp(QUEUE_BACKOFF.0, QUEUE_BACKOFF.1);
                 let arrived = if mi.samples >= GOODPUT_SAMPLES && !mi.limited {
                     mi.goodput
                 } else {

@@ -279,8 +279,8 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params, again: bool) 
     if rtt.slope > FULL_SLOPE && rtt.slope > sigmas * rtt.slope_se && rise > smallest_rise {
         return Some(Reason::FullSlope);
     }
-    // Three deviations of a 10 % loss.
-    let tolerance = params.startup_loss_tolerance.get() + 3.0 * (0.09 / mi.pkts().max(1.0)).sqrt();
+    // Four deviations of a 10 % loss: a start looks fifteen times.
+    let tolerance = params.startup_loss_tolerance.get() + 4.0 * (0.09 / mi.pkts().max(1.0)).sqrt();
     (mi.pkts() >= 16.0 && mi.lost_pkts >= 3.0 && mi.loss() > tolerance).then_some(Reason::FullLoss)
 }
 
