@@ -142,8 +142,11 @@ impl Aimd {
         // What is sent faster than it arrives comes to stand in the queue before a slower rate shows.
         let told = mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO;
         // Losses count as arrived, or random loss would look like a queue.
-        let arrived = mi.goodput * (mi.pkts() / mi.delivered_pkts.max(1.0));
-        let excess = if told { rate / arrived - 1.0 } else { 0.0 };
+        let excess = if told {
+            rate / mi.arrival_rate() - 1.0
+        } else {
+            0.0
+        };
         let coming = queue + srtt * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
         let floor = Self::floor(srtt, pkt_bytes);
         if lossy {

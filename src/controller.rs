@@ -298,12 +298,7 @@ impl Controller {
                 self.drain(from)
             }
             Action::Restart { at_once } => {
-                let now = self.est.now();
-                self.phase = Phase::Startup(if at_once {
-                    Startup::at_once(now)
-                } else {
-                    Startup::again(now)
-                });
+                self.phase = Phase::Startup(Startup::again(self.est.now(), at_once));
                 self.startup_plan()
             }
         };

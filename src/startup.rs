@@ -39,9 +39,6 @@ pub const MIN_SAMPLES: f64 = 4.0;
 const FULL_SPACING: f64 = 0.85;
 /// Arriving slower than this part is a hint of it.
 const HINT_SPACING: f64 = 0.93;
-/// Packets and samples below which ACK spacing tells nothing. Source: delayed ACKs on a real stack.
-const SPACING_MIN_PKTS: f64 = 24.0;
-const SPACING_MIN_SAMPLES: f64 = 8.0;
 /// Slope that means a full path, s/s, and how many standard errors it must be.
 const FULL_SLOPE: f64 = 0.05;
 const FULL_SLOPE_SIGMAS: f64 = 6.0;
@@ -120,21 +117,14 @@ impl Startup {
         }
     }
 
-    /// A restart, which grows more carefully than a first start.
+    /// A restart, which grows more carefully than a first start; on a path that is known to be wider with the first plan, since
+    /// the present rate has arrived.
     #[must_use]
-    pub fn again(now: Micros) -> Self {
+    pub fn again(now: Micros, at_once: bool) -> Self {
         Self {
             gain_max: RESTART_GAIN,
+            at_once,
             ..Self::new(now)
-        }
-    }
-
-    /// A restart on a path that is known to be wider: it grows with the first plan, since the present rate has arrived.
-    #[must_use]
-    pub fn at_once(now: Micros) -> Self {
-        Self {
-            at_once: true,
-            ..Self::again(now)
         }
     }
 
@@ -260,11 +250,9 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params, again: bool) 
         return Some(Reason::FullQueue);
     }
     mi.asked?;
-    if let Some(arrived) = arrival_rate(mi) {
-        let limit = FULL_SPACING - 2.0 * mi.pkts_per_ack() / mi.pkts();
-        if arrived < mi.send_rate * limit {
-            return Some(Reason::FullSpacing);
-        }
+    let limit = FULL_SPACING - 2.0 * mi.pkts_per_ack() / mi.pkts();
+    if mi.tells_spacing() && mi.arrival_rate() < mi.send_rate * limit {
+        return Some(Reason::FullSpacing);
     }
     let sigmas = if again {
         AGAIN_SLOPE_SIGMAS
@@ -284,12 +272,6 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params, again: bool) 
     (mi.pkts() >= 16.0 && mi.lost_pkts >= 3.0 && mi.loss() > tolerance).then_some(Reason::FullLoss)
 }
 
-/// Rate at which what was sent came out of the path, losses counted as arrived. `None` if too few samples tell.
-fn arrival_rate(mi: &Mi) -> Option<Rate> {
-    (mi.pkts() >= SPACING_MIN_PKTS && mi.samples >= SPACING_MIN_SAMPLES && mi.delivered_pkts > 0.0)
-        .then(|| mi.goodput * (mi.pkts() / mi.delivered_pkts))
-}
-
 /// Whether the RTT may grow.
 fn slope_hint(mi: &Mi) -> bool {
     mi.rtt
@@ -301,7 +283,7 @@ fn growth(mi: &Mi, slope_hint: bool) -> (f64, Reason) {
     let limit = HINT_SPACING - mi.pkts_per_ack() / mi.pkts().max(1.0);
     if slope_hint {
         (HINT_SLOPE_PART, Reason::GrowLess)
-    } else if arrival_rate(mi).is_some_and(|arrived| arrived < mi.send_rate * limit) {
+    } else if mi.tells_spacing() && mi.arrival_rate() < mi.send_rate * limit {
         (HINT_SPACING_PART, Reason::GrowLess)
     } else {
         (1.0, Reason::Grow)

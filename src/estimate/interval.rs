@@ -11,6 +11,10 @@ const FULL_SEND: f64 = 0.85;
 pub(super) const SLOPE_MIN_SAMPLES: f64 = 6.0;
 pub(super) const SLOPE_MIN_PKTS: f64 = 12.0;
 
+/// Packets and samples below which ACK spacing tells nothing. Source: delayed ACKs on a real stack.
+const SPACING_MIN_PKTS: f64 = 24.0;
+const SPACING_MIN_SAMPLES: f64 = 8.0;
+
 /// What is known of a slot besides its report.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotContext {
@@ -85,6 +89,20 @@ impl Mi {
     #[must_use]
     pub fn pkts_per_ack(&self) -> f64 {
         (self.delivered_pkts / self.samples.max(1.0)).max(1.0)
+    }
+
+    /// Whether there are packets and ACKs enough for the spacing of the latter to tell how packets arrived.
+    #[must_use]
+    pub fn tells_spacing(&self) -> bool {
+        self.pkts() >= SPACING_MIN_PKTS
+            && self.samples >= SPACING_MIN_SAMPLES
+            && self.delivered_pkts > 0.0
+    }
+
+    /// Rate at which what was sent came out of the path, losses counted as arrived. 0 if unknown.
+    #[must_use]
+    pub fn arrival_rate(&self) -> Rate {
+        self.goodput * (self.pkts() / self.delivered_pkts.max(1.0))
     }
 
     /// Whether much less was sent than this rate, without loss.

@@ -22,9 +22,6 @@ const NARROW_SLOPE: f64 = 0.5;
 /// Standard errors that such a slope must have, over the root of the samples. Source: regression; a step of the RTT, in the
 /// middle of the interval, has root 3 of them.
 const NARROW_LINE: f64 = 2.5;
-/// Samples and packets that show it. Source: those that tell ACK spacing in the fast start.
-const NARROW_MIN_SAMPLES: f64 = 8.0;
-const NARROW_MIN_PKTS: f64 = 24.0;
 /// No cut to a narrower path goes below this part of the rate.
 const NARROW_FLOOR: f64 = 0.25;
 /// RTTs until the rule may act again: a drain and a few intervals.
@@ -61,21 +58,17 @@ impl Rule for QueueRule {
             return None;
         }
         let cut = rate * params.hb_queue_cut.get();
-        if let Some(capacity) = narrower(view) {
-            self.silent_until = est.now() + est.srtt() * HOLDOFF_RTTS;
-            let target = (capacity * BELOW_GOODPUT).max(rate * NARROW_FLOOR);
-            return Some(Action::Drain(target.min(cut)));
-        }
-        if view.standing_queue() <= view.tolerated_queue() + view.jitter() {
+        let target = if let Some(capacity) = narrower(view) {
+            (capacity * BELOW_GOODPUT).max(rate * NARROW_FLOOR).min(cut)
+        } else if view.standing_queue() <= view.tolerated_queue() + view.jitter() {
             return None;
-        }
-        self.silent_until = est.now() + est.srtt() * HOLDOFF_RTTS;
-        let target = if mi.limited || mi.goodput == Rate::ZERO {
-            cut
+        } else if mi.limited || mi.goodput == Rate::ZERO {
+            cut.max(rate * CUT_FLOOR)
         } else {
-            cut.min(mi.goodput * BELOW_GOODPUT)
+            cut.min(mi.goodput * BELOW_GOODPUT).max(rate * CUT_FLOOR)
         };
-        Some(Action::Drain(target.max(rate * CUT_FLOOR)))
+        self.silent_until = est.now() + est.srtt() * HOLDOFF_RTTS;
+        Some(Action::Drain(target))
     }
 }
 
@@ -84,15 +77,14 @@ impl Rule for QueueRule {
 fn narrower(view: &View<'_>) -> Option<Rate> {
     let &View { mi, est, .. } = view;
     let rtt = mi.rtt?;
-    let enough = mi.samples >= NARROW_MIN_SAMPLES && mi.pkts() >= NARROW_MIN_PKTS;
-    let tells = enough && !mi.limited && !mi.stalled && mi.delivered_pkts > 0.0;
+    let tells = mi.tells_spacing() && !mi.limited && !mi.stalled;
     let line =
         rtt.slope > NARROW_SLOPE && rtt.slope > NARROW_LINE * mi.samples.sqrt() * rtt.slope_se;
     if !tells || !line || rtt.mean - est.rtt_min() <= view.tolerated_queue() {
         return None;
     }
-    let arrived = mi.goodput * (mi.pkts() / mi.delivered_pkts);
-    let agree = mi.goodput > Rate::ZERO && arrived < mi.send_rate * (1.0 / (1.0 + NARROW_SLOPE));
+    let agree =
+        mi.goodput > Rate::ZERO && mi.arrival_rate() < mi.send_rate * (1.0 / (1.0 + NARROW_SLOPE));
     agree.then(|| mi.goodput.max(mi.send_rate * (1.0 / (1.0 + rtt.slope))))
 }
 
@@ -100,19 +92,13 @@ fn narrower(view: &View<'_>) -> Option<Rate> {
 mod tests {
     use super::*;
     use crate::estimate::tests::report;
-    use crate::estimate::{Estimator, Mi, SlotContext};
-    use crate::handbrake::tests::{PKT, RATE, check, interval};
+    use crate::estimate::{Estimator, Mi};
+    use crate::handbrake::tests::{RATE, check, context, empty_path, interval};
     use crate::params::Params;
 
     /// 100 packets, one each 0.2 ms (5 MB/s), whose RTTs are what `rtt` makes of their number.
     fn sent(rtt: impl Fn(u64) -> u64) -> (Estimator, Mi) {
-        let mut est = Estimator::new(&Params::default());
-        let context = |asked| SlotContext {
-            asked,
-            length: Micros::new(20_000),
-            mss_bytes: PKT,
-        };
-        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+        let mut est = empty_path();
         let acks: Vec<_> = (0..100).map(|i| (i * 200, rtt(i), 0)).collect();
         let mi = est.observe(&report(33, 500_000, &acks, 20_000), context(Some(RATE)));
         (est, mi)

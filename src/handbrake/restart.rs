@@ -43,9 +43,6 @@ const OWN_PART: f64 = 0.4;
 /// How much of a higher edge stays with each new one. Source: simulated, 4 to 100 flows, whose shares come and go: without it
 /// four flows on 10 packets had a Jain's index of .61 instead of .999.
 const EDGE_KEPT: f64 = 0.98;
-/// Samples and packets of an interval that shows a wider path. Source: those that tell ACK spacing in the fast start.
-const WIDER_MIN_SAMPLES: f64 = 8.0;
-const WIDER_MIN_PKTS: f64 = 24.0;
 /// A restart that ends below this many times its first rate was in vain.
 const IN_VAIN: f64 = 1.2;
 /// Silence after a restart in vain, doubled each time up to the limit. Source: upstream design, not derived anew.
@@ -80,9 +77,7 @@ impl RestartRule {
             self.pause = Micros::ZERO;
         }
     }
-}
 
-impl RestartRule {
     /// Looks for the edge: where a step of our own makes RTTs grow. A path that loses packets has none: with
     /// 3 % of loss ten flows that restart at once had a Jain's index of .86 instead of .97.
     fn seek_edge(&mut self, view: &View<'_>, rtt: &RttStats, arrived: Rate) {
@@ -107,18 +102,12 @@ impl RestartRule {
         let &View { mi, est, .. } = view;
         let Some(edge) = self.edge else { return false };
         let beyond = arrived / edge;
-        let enough = mi.samples >= WIDER_MIN_SAMPLES && mi.pkts() >= WIDER_MIN_PKTS;
         let slope = rtt.slope + NONE_SIGMAS * rtt.slope_se;
         beyond > BEYOND_EDGE
-            && enough
+            && mi.tells_spacing()
             && slope < (beyond - 1.0) * NO_SLOPE
             && rtt.mean - est.rtt_min() < view.tolerated_queue() * NO_QUEUE
     }
-}
-
-fn is_lossy(view: &View<'_>) -> bool {
-    let &View { mi, est, .. } = view;
-    est.class(mi) == LossClass::Congestive || est.excess_loss(mi) > 0.0
 }
 
 /// Whether RTTs grow beyond their noise.
@@ -132,8 +121,10 @@ fn rises(view: &View<'_>, rtt: &RttStats) -> bool {
 
 /// Whether the interval shows that the path is full.
 fn pushes_back(view: &View<'_>, rtt: &RttStats) -> bool {
-    let queue = rtt.mean - view.est.rtt_min();
-    is_lossy(view) || queue > view.tolerated_queue() * 0.5
+    let &View { mi, est, .. } = view;
+    let queue = rtt.mean - est.rtt_min();
+    let lossy = est.class(mi) == LossClass::Congestive || est.excess_loss(mi) > 0.0;
+    lossy || queue > view.tolerated_queue() * 0.5
 }
 
 impl Rule for RestartRule {
@@ -172,8 +163,7 @@ impl Rule for RestartRule {
 mod tests {
     use super::*;
     use crate::estimate::tests::report;
-    use crate::estimate::{Estimator, SlotContext};
-    use crate::handbrake::tests::{PKT, RATE, check, interval};
+    use crate::handbrake::tests::{PKT, RATE, check, context, empty_path, interval};
     use crate::params::Params;
 
     const CAREFUL: Action = Action::Restart { at_once: false };
@@ -223,13 +213,7 @@ mod tests {
     /// Intervals of 20 ms at these rates on a path of 40 ms that bears so much, one after the other; what the last calls for.
     fn after(rates: &[f64], share: f64, bears: f64, bears_last: f64) -> Option<Action> {
         let params = Params::default();
-        let mut est = Estimator::new(&params);
-        let context = |asked| SlotContext {
-            asked,
-            length: Micros::new(20_000),
-            mss_bytes: PKT,
-        };
-        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+        let mut est = empty_path();
         let (mut rule, mut action) = (RestartRule::default(), None);
         for (at, &rate) in rates.iter().enumerate() {
             let last = at + 1 == rates.len();

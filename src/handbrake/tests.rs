@@ -5,16 +5,26 @@ use crate::estimate::tests::report;
 pub(super) const PKT: f64 = 1000.0;
 pub(super) const RATE: Rate = Rate::from_bytes_per_sec(5e6);
 
-/// An estimator that saw RTTs of 40 to 80 ms, and an interval of 100 packets sent 0.2 ms apart at `asked`, of which every
-/// so-manieth is lost (with 1, none).
-pub(crate) fn interval(asked: Rate, rtt: u64, lost_every: u64) -> (Estimator, Mi) {
-    let mut est = Estimator::new(&Params::default());
-    let context = |asked| SlotContext {
+/// What is known of an interval of 20 ms.
+pub(super) fn context(asked: Option<Rate>) -> SlotContext {
+    SlotContext {
         asked,
         length: Micros::new(20_000),
         mss_bytes: PKT,
-    };
+    }
+}
+
+/// An estimator that saw an RTT of 40 ms.
+pub(super) fn empty_path() -> Estimator {
+    let mut est = Estimator::new(&Params::default());
     est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+    est
+}
+
+/// An estimator that saw RTTs of 40 to 80 ms, and an interval of 100 packets sent 0.2 ms apart at `asked`, of which every
+/// so-manieth is lost (with 1, none).
+pub(crate) fn interval(asked: Rate, rtt: u64, lost_every: u64) -> (Estimator, Mi) {
+    let mut est = empty_path();
     est.observe(&report(9, 1, &[(0, 80_000, 0); 8], 1000), context(None));
     let acks: Vec<_> = (0..100)
         .map(|i| (i * 200, rtt, u64::from(i % lost_every == 1)))
