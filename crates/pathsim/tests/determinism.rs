@@ -98,9 +98,9 @@ fn results_are_the_same_on_every_machine() {
         hash(&run(scenario(codel, trace))),
     ];
     let expected: [u64; 3] = [
-        13_158_642_642_838_468_920,
-        3_088_881_000_126_787_831,
-        15_238_425_814_310_740_263,
+        13_818_176_246_476_918_574,
+        5_746_243_078_129_973_307,
+        3_523_617_880_301_045_552,
     ];
     assert_eq!(found, expected, "{found:#x?}");
 }

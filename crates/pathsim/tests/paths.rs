@@ -274,3 +274,24 @@ fn cubic_of_linux_is_slower_than_the_rfc_s_under_loss() {
     let factor = goodput(Cubic::rfc9438()) / goodput(Cubic::default());
     assert!((1.1..1.37).contains(&factor), "{factor}");
 }
+
+/// The timestamps of what was sent again in vain tell the RTT, so that the next timeout waits for it.
+#[test]
+fn a_flow_that_starts_behind_a_queue_of_seconds_learns_its_rtt() {
+    let mut scenario = scenario();
+    scenario.path = PathSpec::clean(500_000, 40 * MILLISECOND);
+    scenario.path.queue = QueueLimit::Packets(200);
+    scenario.duration_ns = 60 * SECOND;
+    scenario.flows.push(FlowSpec {
+        start_ns: 20 * SECOND,
+        ..FlowSpec::new("cubic")
+    });
+    let out = run(scenario);
+    let late = &out.flows[1];
+    assert!(
+        late.rtt_mean_ms.is_some_and(|ms| ms > 2000.0),
+        "{:?}",
+        late.rtt_mean_ms
+    );
+    assert!(late.timeouts < 5, "{}", late.timeouts);
+}

@@ -136,19 +136,18 @@ impl Sender {
         let mut found = Found::default();
         for packet in packets {
             board.deliver(now_ns, packet, &mut found);
+            board.advance(packet, &mut found);
         }
-        board.advance();
         let delivered = board.delivered - prior_delivered;
         let misordered = board.sacked.saturating_sub(prior_sacked).min(delivered);
+        let rtts_ns = found.rtts_ns(board.una, now_ns);
         self.stats.spurious += found.duplicates;
         self.take_back(found.duplicates, controller);
-        let rtt_ns = found.newest.as_ref().and_then(|newest| newest.rtt_ns);
-        if let Some(rtt_ns) = rtt_ns {
-            self.clock.sample_newest(rtt_ns);
+        if let Some((first_ns, last_ns)) = rtts_ns {
+            self.clock.sample_oldest(first_ns);
+            self.clock.sample_newest(last_ns);
         }
-        if let Some(sent_ns) = found.oldest_sent_ns() {
-            self.clock.sample_oldest(now_ns - sent_ns);
-        }
+        let rtt_ns = rtts_ns.map(|(_, last_ns)| last_ns);
         self.detect_losses(now_ns, controller);
         match self.state {
             State::Recovery(end) | State::Timeout(end) if self.board.una >= end => {

@@ -27,8 +27,6 @@ impl Snapshot {
 /// The newest packet that an ACK delivered.
 pub(super) struct Newest {
     pub(super) tx: u64,
-    /// `None` for a retransmission.
-    pub(super) rtt_ns: Option<u64>,
     pub(super) sent_ns: u64,
     pub(super) snapshot: Snapshot,
 }

@@ -8,6 +8,7 @@
 //! is thus always a prefix of the queue.
 
 use super::rates::{Newest, Snapshot};
+use crate::MILLISECOND;
 use crate::receiver::Packet;
 use std::collections::VecDeque;
 
@@ -28,22 +29,39 @@ struct Segment {
     delivered: bool,
     /// Waits for its retransmission.
     lost: bool,
+    /// Has been sent more than once.
+    again: bool,
     tx: u64,
+    sent_ns: u64,
 }
 
 /// What an ACK has shown so far.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) newest: Option<Newest>,
-    /// Send time of the oldest packet that it delivered: of those sent once, if there are any.
-    oldest_sent_ns: Option<(bool, u64)>,
+    /// Of the segments sent once: when the first was sent, and the last, and its number.
+    first_once_ns: Option<u64>,
+    last_once: Option<(u64, u64)>,
+    /// Send time, as its timestamp told the receiver, of the packet that last filled the first hole (RFC 7323).
+    echoed_ns: Option<u64>,
+    /// One that was sent again is among those that all has now arrived below.
+    acked_again: bool,
     /// Packets that had arrived before.
     pub(super) duplicates: u64,
 }
 
 impl Found {
-    pub(super) fn oldest_sent_ns(&self) -> Option<u64> {
-        self.oldest_sent_ns.map(|(_, at)| at)
+    /// RTTs of the first and the last segment of those sent once, as Linux takes them (`tcp_ack_update_rtt`). Where an ACK moves
+    /// past a segment that was sent again it takes the timestamp's echo, in whole milliseconds, unless later segments tell.
+    pub(super) fn rtts_ns(&self, una: u64, now_ns: u64) -> Option<(u64, u64)> {
+        let last = self.last_once;
+        let last = last.filter(|(segment, _)| *segment >= una || !self.acked_again);
+        if let (Some(first_ns), Some((_, last_ns))) = (self.first_once_ns, last) {
+            return Some((now_ns - first_ns, now_ns - last_ns));
+        }
+        let ticks = now_ns / MILLISECOND - self.echoed_ns? / MILLISECOND;
+        let rtt_ns = ticks.max(1) * MILLISECOND;
+        Some((rtt_ns, rtt_ns))
     }
 }
 
@@ -114,11 +132,17 @@ impl Scoreboard {
             if let Some(old) = self.segments[at].tx.checked_sub(self.first_tx) {
                 self.finish(old as usize); // a probe: the former transmission no longer counts
             }
-            self.segments[at].tx = tx;
+            self.segments[at] = Segment {
+                tx,
+                sent_ns: now_ns,
+                again: true,
+                ..self.segments[at]
+            };
         } else {
             self.next += 1;
             self.segments.push_back(Segment {
                 tx,
+                sent_ns: now_ns,
                 ..Segment::default()
             });
         }
@@ -155,6 +179,11 @@ impl Scoreboard {
         segment.delivered = true;
         segment.lost = false;
         let last = segment.tx;
+        if !segment.again {
+            let first_ns = found.first_once_ns.unwrap_or(packet.sent_ns);
+            found.first_once_ns = Some(first_ns.min(packet.sent_ns));
+            found.last_once = found.last_once.max(Some((packet.segment, packet.sent_ns)));
+        }
         self.delivered += 1;
         self.snapshot.delivered = self.delivered;
         self.snapshot.delivered_ns = now_ns;
@@ -170,8 +199,6 @@ impl Scoreboard {
         };
         self.finish(at);
         let tx = &self.flight[at];
-        let key = (tx.again, tx.sent_ns);
-        found.oldest_sent_ns = Some(found.oldest_sent_ns.map_or(key, |oldest| oldest.min(key)));
         if found
             .newest
             .as_ref()
@@ -179,7 +206,6 @@ impl Scoreboard {
         {
             found.newest = Some(Newest {
                 tx: packet.tx,
-                rtt_ns: (!tx.again).then(|| now_ns - tx.sent_ns),
                 sent_ns: tx.sent_ns,
                 snapshot: tx.snapshot,
             });
@@ -201,7 +227,7 @@ impl Scoreboard {
         open.map(|(segment, number)| Packet {
             tx: segment.tx,
             segment: number,
-            sent_ns: 0, // the scoreboard has its own
+            sent_ns: segment.sent_ns,
         })
     }
 
@@ -215,13 +241,11 @@ impl Scoreboard {
         }
     }
 
-    /// After the packets of an ACK: moves on to the first hole.
-    pub(super) fn advance(&mut self) {
-        while self
-            .segments
-            .front()
-            .is_some_and(|segment| segment.delivered)
-        {
+    /// After this packet: moves on to the first hole.
+    pub(super) fn advance(&mut self, packet: Packet, found: &mut Found) {
+        while let Some(segment) = self.segments.front().filter(|segment| segment.delivered) {
+            found.acked_again |= segment.again;
+            found.echoed_ns = Some(packet.sent_ns);
             self.segments.pop_front();
             self.una += 1;
             self.sacked -= 1;
@@ -333,5 +357,47 @@ impl Scoreboard {
             let waits = segment.lost && self.lost_queue.contains(&number);
             assert!(segment.delivered || flies || waits, "segment {number}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_echo_tells_the_rtt_where_a_retransmission_filled_the_hole() {
+        let ms = |ms: f64| (ms * MILLISECOND as f64) as u64;
+        let mut board = Scoreboard::new(0);
+        let sent = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0].map(ms);
+        let first: Vec<_> = (0..6)
+            .zip(sent)
+            .map(|(segment, at)| board.transmit(at, segment, false))
+            .collect();
+        let ack = |board: &mut Scoreboard, at, packets: &[Packet]| {
+            let mut found = Found::default();
+            for &packet in packets {
+                board.deliver(at, packet, &mut found);
+                board.advance(packet, &mut found);
+            }
+            found.rtts_ns(board.una, at)
+        };
+        let above = ack(&mut board, ms(44.5), &first[2..5]);
+        assert_eq!(above, Some((ms(42.5), ms(40.5))), "first and last SACKed");
+        let rtts = Rtts {
+            min_ns: ms(40.0),
+            smoothed_ns: ms(40.0),
+        };
+        assert_eq!(board.detect_losses(ms(44.5), true, &rtts), 2);
+        let again = [44.6, 45.0].map(|at| {
+            let segment = board.take_lost().unwrap();
+            board.transmit(ms(at), segment, true)
+        });
+        let beyond = ack(&mut board, ms(84.7), &again[1..]);
+        assert_eq!(beyond, None, "sent again, and above the hole");
+        let filled = ack(&mut board, ms(85.2), &again[..1]);
+        assert_eq!(filled, Some((ms(41.0), ms(41.0))), "of 40.6, in whole ms");
+        assert_eq!(board.una, 5);
+        let next = ack(&mut board, ms(85.3), &first[5..]);
+        assert_eq!(next, Some((ms(80.3), ms(80.3))), "sent once");
     }
 }
