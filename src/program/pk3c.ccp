@@ -18,7 +18,7 @@
   )
   (plan 0) (r1 0) (r2 0) (r3 0) (r4 0) (hold 0) (mi 10000)
   (b0 0) (b1 0) (b2 0) (b3 0) (b4 0) (cur 0)
-  (tx 9) (rx 9)
+  (tx 9) (rx 9) (rtt 0)
 )
 # A retransmission timeout: the other counters are stale now, so report before anything adds them.
 (when (&& Flow.was_timeout true)
@@ -29,13 +29,20 @@
 (when true
   (:= Report.dlv (+ Report.dlv (+ Ack.packets_acked Ack.packets_misordered)))
   (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+  (:= rtt Flow.rtt_sample_us)
+  (fallthrough)
+)
+# The RTT of a repeated packet is its timestamp's: whole milliseconds, and up to one too low. It tells when the packet was sent,
+# but below 20 ms it is no measure of a queue: 0.
+(when (&& (< Flow.rtt_sample_us 20000) (== Flow.rtt_sample_us (* 1000 (/ Flow.rtt_sample_us 1000))))
+  (:= rtt 0)
   (fallthrough)
 )
 # RTT samples of packets sent in the open slot. A missing sample reads 4294967295.
 # Both factors are below 2^22, so that a million products fit 64 bits.
-(when (&& (< Flow.rtt_sample_us 2000000000) (> Ack.now (+ cur Flow.rtt_sample_us)))
-  (:= rtt (min Flow.rtt_sample_us 4194303))
-  (:= t (min (- Ack.now (+ cur Flow.rtt_sample_us)) 4194303))
+(when (&& (&& (> rtt 0) (< rtt 2000000000)) (> Ack.now (+ cur rtt)))
+  (:= rtt (min rtt 4194303))
+  (:= t (min (- Ack.now (+ cur rtt)) 4194303))
   (:= Report.n (+ Report.n 1))
   (:= Report.st (+ Report.st t))
   (:= Report.sr (+ Report.sr rtt))
