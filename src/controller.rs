@@ -251,7 +251,11 @@ impl Controller {
 
     fn on_timeout(&mut self) -> Decision {
         let floor = Aimd::floor(self.est.srtt(), self.est.pkt_bytes(self.mss_bytes));
-        self.rate = self.bounded((self.rate * 0.5).max(self.rate.min(floor)));
+        self.rate = self.bounded(if self.est.has_rtt() {
+            (self.rate * 0.5).max(self.rate.min(floor))
+        } else {
+            self.rate_without_rtt()
+        });
         let command = match self.params.chosen() {
             Algorithm::Pk3c | Algorithm::Exp => self.climb(self.est.now()),
             Algorithm::Vivace | Algorithm::Upstream => self.settle(),

@@ -6,7 +6,7 @@ use crate::estimate::Mi;
 use crate::params::Algorithm;
 use crate::plan::{Decision, Reason};
 use crate::startup::{Startup, Verdict};
-use crate::units::Rate;
+use crate::units::{Micros, Rate};
 
 /// The loss rule is silent for so long after the fast start, whose losses were answered by leaving it.
 const STARTUP_LOSS_RTTS: f64 = 3.5;
@@ -17,6 +17,8 @@ const STARTUP_QUEUE_RTTS: f64 = 4.0;
 pub(super) const FIRST_GAIN: f64 = 3.0;
 /// The first RTT sample sets the rate to that, but does not raise it by more than this.
 const FIRST_JUMP: f64 = 64.0;
+/// The timeout of a flow without an RTT. Source: RFC 6298, section 2.1.
+const FIRST_TIMEOUT: Micros = Micros::new(1_000_000);
 
 impl Controller {
     pub(super) fn on_first_rtt(&mut self) -> Decision {
@@ -34,6 +36,13 @@ impl Controller {
         }
         let command = self.first_plan();
         self.decide(Reason::FirstRtt, Some(command))
+    }
+
+    /// The rate after a timeout before any RTT: an initial window per first timeout (RFC 6298). The path holds more than that
+    /// of others' packets, or has lost the whole window, and the start rate is no evidence of anything.
+    pub(super) fn rate_without_rtt(&self) -> Rate {
+        let window_rate = Rate::from_bytes_in(self.init_cwnd.get() as f64, FIRST_TIMEOUT);
+        window_rate.min(self.rate * 0.5)
     }
 
     pub(super) fn on_startup(&mut self, mi: &Mi) -> Decision {

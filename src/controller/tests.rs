@@ -127,6 +127,26 @@ fn a_timeout_halves_the_rate_whatever_the_phase_and_old_reports_decide_nothing()
 }
 
 #[test]
+fn a_timeout_before_any_rtt_leaves_no_more_than_the_window_per_second() {
+    let (mut controller, _) = new(None, 16 * MSS);
+    let timeout = RawReport {
+        tag: 9 + 16,
+        ..RawReport::default()
+    };
+    let decision = controller.on_report(&timeout);
+    assert_eq!(
+        (decision.phase, decision.reason),
+        (PhaseName::Aimd, Reason::Timeout)
+    );
+    assert_eq!(
+        decision.rate,
+        Rate::from_bytes_in((16 * MSS) as f64, Micros::new(1_000_000))
+    );
+    controller.on_report(&timeout);
+    assert_eq!(controller.rate, decision.rate * 0.5);
+}
+
+#[test]
 fn few_packets_per_rtt_are_for_the_climber_and_many_for_vivace() {
     let srtt = Micros::new(10_000);
     let (controller, _) = new(Some((Rate::from_bytes_per_sec(1.4e6), srtt)), 200 * MSS);
