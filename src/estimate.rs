@@ -260,10 +260,15 @@ impl Estimator {
     #[must_use]
     pub fn loss_beyond(&self, mi: &Mi, sigmas: f64) -> f64 {
         let floor = self.loss_floor();
+        // Losses at a full queue come in bursts, too, but those are not the path's.
+        let dispersion = match self.class(mi) {
+            LossClass::Congestive => 1.0,
+            LossClass::None | LossClass::Random | LossClass::Unknown => self.floor.dispersion(),
+        };
         let noise = if floor < FLOOR_NONE {
             0.0
         } else {
-            sigmas * (floor * (1.0 - floor) / mi.pkts().max(1.0)).sqrt()
+            sigmas * (floor * (1.0 - floor) * dispersion / mi.pkts().max(1.0)).sqrt()
         };
         (mi.loss() - floor - noise).max(0.0)
     }

@@ -6,6 +6,8 @@ use super::Mi;
 const MIN_PKTS: f64 = 200.0;
 /// Above this many the floor's counters are scaled down, so that it follows a changing path.
 const MEMORY_PKTS: f64 = 3000.0;
+/// Most by which losses are believed to vary more than independent ones. Source: bursts of 8 packets, lengths geometric.
+const DISPERSION_MAX: f64 = 16.0;
 /// Loss floor while the class of losses is unknown.
 pub(super) const UNKNOWN: f64 = 0.02;
 
@@ -27,6 +29,8 @@ pub enum LossClass {
 pub(super) struct LossFloor {
     lost_pkts: f64,
     pkts: f64,
+    /// Squared distances of the intervals' losses from what the floor lets expect.
+    spread: f64,
     max: f64,
 }
 
@@ -35,6 +39,7 @@ impl LossFloor {
         Self {
             lost_pkts: 0.0,
             pkts: 0.0,
+            spread: 0.0,
             max,
         }
     }
@@ -53,11 +58,29 @@ impl LossFloor {
         };
         self.lost_pkts += lost_pkts;
         self.pkts += mi.pkts();
+        let expected = self.mean() * mi.pkts();
+        self.spread += (lost_pkts - expected).powi(2);
         if self.pkts > MEMORY_PKTS {
             let keep = 0.9 * MEMORY_PKTS / self.pkts;
             self.lost_pkts *= keep;
             self.pkts *= keep;
+            self.spread *= keep;
         }
+    }
+
+    fn mean(&self) -> f64 {
+        self.lost_pkts / self.pkts.max(1.0)
+    }
+
+    /// Variance of the losses over that of independent ones, as of a quasi-binomial model. Bursts of n packets make it n, those whose
+    /// lengths vary up to 2n.
+    pub(super) fn dispersion(&self) -> f64 {
+        let mean = self.mean();
+        let independent = mean * (1.0 - mean) * self.pkts;
+        if self.pkts < MIN_PKTS || independent < 1.0 {
+            return 1.0;
+        }
+        (self.spread / independent).clamp(1.0, DISPERSION_MAX)
     }
 
     /// The floor; a small one while the range of the queue is unknown.
@@ -70,6 +93,6 @@ impl LossFloor {
         } else {
             self.max
         };
-        (self.lost_pkts / self.pkts).min(cap)
+        self.mean().min(cap)
     }
 }

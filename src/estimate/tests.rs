@@ -232,3 +232,30 @@ fn window_extremes_expire() {
     assert_eq!(max.get(Micros::new(8000)), Some(4.0));
     assert_eq!(max.get(Micros::new(50_000)), None);
 }
+
+#[test]
+fn losses_that_come_in_bursts_deviate_more_from_their_floor() {
+    let excess = |bursts: bool| {
+        let mut est = with_queue_range();
+        let acks = |lost: u64| -> Vec<_> {
+            (0..200)
+                .map(|i| (i * 200, 42_000, if i == 100 { lost } else { 0 }))
+                .collect()
+        };
+        // 1 %: two in every interval, or eight in every fourth.
+        for i in 2..80 {
+            let lost = match (bursts, i % 4) {
+                (false, _) => 2,
+                (true, 0) => 8,
+                (true, _) => 0,
+            };
+            est.observe(&report(33, i * 100_000, &acks(lost), 40_000), context(5e6));
+        }
+        assert!((est.loss_floor() - 0.01).abs() < 0.004);
+        let mi = est.observe(&report(33, 9_000_000, &acks(8), 40_000), context(5e6));
+        assert_eq!(est.class(&mi), LossClass::Random);
+        est.excess_loss(&mi)
+    };
+    assert!(excess(false) > 0.01, "8 of 208 where two are usual");
+    assert_eq!(excess(true), 0.0, "where eight are");
+}
