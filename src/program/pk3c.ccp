@@ -18,7 +18,7 @@
   )
   (plan 0) (r1 0) (r2 0) (r3 0) (r4 0) (hold 0) (mi 10000)
   (b0 0) (b1 0) (b2 0) (b3 0) (b4 0) (cur 0)
-  (tx 9) (rx 9) (rtt 0)
+  (tx 9) (rx 9)
 )
 # A retransmission timeout: the other counters are stale now, so report before anything adds them.
 (when (&& Flow.was_timeout true)
