@@ -119,7 +119,12 @@ impl Estimator {
 
     /// Reads one report and remembers what it tells.
     pub fn observe(&mut self, raw: &RawReport, context: SlotContext) -> Mi {
-        self.now = self.now.max(Micros::new(raw.a1));
+        // Without an RTT sample a report tells no time, but it took as long as its slot.
+        self.now = if raw.n == 0 {
+            self.now + Micros::new(raw.sdur)
+        } else {
+            self.now.max(Micros::new(raw.a1))
+        };
         let mi = self.read(raw, context);
         self.delivered_pkts += mi.delivered_pkts;
         if let Some(rtt) = mi.rtt {

@@ -245,7 +245,13 @@ impl Startup {
 
 /// The sign of a full path, if there is one. A slot without an asked rate can only show a queue.
 fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params, again: bool) -> Option<Reason> {
-    let rtt = mi.rtt?;
+    // Four deviations of a 10 % loss: a start looks fifteen times.
+    let tolerance = params.startup_loss_tolerance.get() + 4.0 * (0.09 / mi.pkts().max(1.0)).sqrt();
+    let lossy =
+        mi.asked.is_some() && mi.pkts() >= 16.0 && mi.lost_pkts >= 3.0 && mi.loss() > tolerance;
+    let lossy = lossy.then_some(Reason::FullLoss);
+    // Without an RTT the flow only repeats what it lost.
+    let Some(rtt) = mi.rtt else { return lossy };
     if rtt.mean - est.rtt_min() > (est.rtt_min() * FULL_QUEUE_RTTS).max(FULL_QUEUE) {
         return Some(Reason::FullQueue);
     }
@@ -267,9 +273,7 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params, again: bool) 
     if rtt.slope > FULL_SLOPE && rtt.slope > sigmas * rtt.slope_se && rise > smallest_rise {
         return Some(Reason::FullSlope);
     }
-    // Four deviations of a 10 % loss: a start looks fifteen times.
-    let tolerance = params.startup_loss_tolerance.get() + 4.0 * (0.09 / mi.pkts().max(1.0)).sqrt();
-    (mi.pkts() >= 16.0 && mi.lost_pkts >= 3.0 && mi.loss() > tolerance).then_some(Reason::FullLoss)
+    lossy
 }
 
 /// Whether the RTT may grow.

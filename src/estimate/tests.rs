@@ -259,3 +259,17 @@ fn losses_that_come_in_bursts_deviate_more_from_their_floor() {
     assert!(excess(false) > 0.01, "8 of 208 where two are usual");
     assert_eq!(excess(true), 0.0, "where eight are");
 }
+
+#[test]
+fn time_goes_on_in_reports_without_an_rtt() {
+    let mut est = with_queue_range();
+    let before = est.now();
+    let silent = RawReport {
+        tag: 33,
+        sdur: 20_000,
+        lost: 30,
+        ..RawReport::default()
+    };
+    est.observe(&silent, context(5e6));
+    assert_eq!(est.now(), before + Micros::new(20_000));
+}

@@ -111,18 +111,16 @@ impl Rule for LossRule {
             return None;
         }
         self.silent_until = est.now() + est.srtt() * params.hb_loss_holdoff;
-        let cut = if congestive {
+        // Where nothing tells what arrived, the flow only repeats what it lost.
+        let told = mi.goodput > Rate::ZERO;
+        let cut = if congestive || !told {
             rate * params.hb_loss_cut.get()
         } else {
             rate
         };
         // What would have arrived but for the path's own loss.
         let arrived = mi.goodput * (BELOW_GOODPUT / (1.0 - est.loss_floor()));
-        let target = if mi.goodput > Rate::ZERO {
-            cut.min(arrived)
-        } else {
-            cut
-        };
+        let target = if told { cut.min(arrived) } else { cut };
         let target = target.max(rate * CUT_FLOOR);
         let window_pkts = rate.bytes_in(est.rtt_min()) / view.pkt_bytes;
         let shared = shares || (clear && window_pkts < CLIMB_PKTS);
@@ -142,6 +140,18 @@ mod tests {
     use super::*;
     use crate::handbrake::tests::{RATE, check, interval};
     use crate::params::Params;
+
+    #[test]
+    fn a_flow_that_only_repeats_is_cut() {
+        let (est, mut mi) = interval(RATE, 41_000, 4);
+        mi.goodput = Rate::ZERO;
+        let params = Params::default();
+        let cut = check(&mut LossRule::default(), &params, &(est, mi));
+        let Some(Action::Cut(rate)) = cut else {
+            panic!("{cut:?}")
+        };
+        assert!(rate < RATE * 0.9, "{rate}");
+    }
 
     #[test]
     fn loss_classes_have_their_thresholds() {
