@@ -32,6 +32,9 @@ const LOSS_UNIT: f64 = 0.002;
 /// Whether PK3C does on this path what nobody wants, beside what Cubic does there.
 type Bad = fn(&Row, &Row) -> bool;
 
+/// A figure of one path, of PK3C's row and Cubic's.
+type Figure = fn(&Row, &Row) -> f64;
+
 const BAD: [(&str, Bad); 6] = [
     ("use below 0.85", |own, _| own.use_run < 0.85),
     ("a seed below 0.6", |own, _| own.use_min < 0.6),
@@ -67,11 +70,11 @@ fn main() -> Result<()> {
             let count = rows.iter().filter(|(own, cubic)| bad(own, cubic)).count();
             println!("  {what:36}{count:6}");
         }
-        let mean = |part: fn(&Row, &Row) -> f64| {
+        let mean = |part: Figure| {
             let sum: f64 = rows.iter().map(|(own, cubic)| part(own, cubic)).sum();
             sum / rows.len() as f64
         };
-        let means: [(&str, fn(&Row, &Row) -> f64); 6] = [
+        let means: [(&str, Figure); 6] = [
             ("mean use", |own, _| own.use_run),
             ("mean use, Cubic", |_, cubic| cubic.use_run),
             ("mean Jain", |own, _| own.jain),
