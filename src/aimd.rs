@@ -14,8 +14,8 @@
 //! Equal additions and multiplicative cuts make flows equal (Chiu and Jain, 1989). This contains upstream's "fast
 //! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs.
 //!
-//! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is a fifth
-//! or half of what it has, and stands in the queue before a report tells of it.
+//! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is an eighth
+//! to half of what it has, and stands in the queue before a report tells of it.
 //!
 //! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what is
 //! sent faster than it arrives until a report tells of it.
@@ -233,9 +233,38 @@ mod tests {
     use crate::estimate::tests::report;
     use crate::estimate::{Estimator, SlotContext};
     use crate::params::Params;
+    use crate::program::RawReport;
 
     const PKT: f64 = 1000.0;
     const RATE: Rate = Rate::from_bytes_per_sec(100e3);
+
+    /// What is known of an interval of 100 ms.
+    fn context(asked: Option<Rate>) -> SlotContext {
+        SlotContext {
+            asked,
+            length: Micros::new(100_000),
+            mss_bytes: PKT,
+        }
+    }
+
+    /// What it makes of this report, where the smoothed RTT is `srtt_us`.
+    fn decide(
+        climber: &mut Aimd,
+        est: &mut Estimator,
+        raw: &RawReport,
+        rate: Rate,
+        srtt_us: u64,
+    ) -> (Rate, Reason) {
+        let mi = est.observe(raw, context(Some(rate)));
+        est.assume_rtt(Micros::new(srtt_us));
+        climber.on_mi(&View {
+            mi: &mi,
+            est,
+            rate,
+            pkt_bytes: PKT,
+            params: &Params::default(),
+        })
+    }
 
     /// 100 ms at 100 kB/s: 10 packets, on a path of 50 to 150 ms.
     fn step(climber: &mut Aimd, at: u64, rtt: u64, lost: u64) -> (Rate, Reason) {
@@ -254,28 +283,15 @@ mod tests {
         rtt: impl Fn(u64) -> u64,
         lost: u64,
     ) -> (Rate, Reason) {
-        let params = Params::default();
-        let mut est = Estimator::new(&params);
-        let context = |asked| SlotContext {
-            asked,
-            length: Micros::new(100_000),
-            mss_bytes: PKT,
-        };
+        let mut est = Estimator::new(&Params::default());
         est.observe(&report(9, 0, &[(0, 50_000, 0)], 1000), context(None));
         est.observe(&report(9, 1, &[(0, 150_000, 0); 8], 1000), context(None));
         let gap = (1e6 * PKT / rate.bytes_per_sec()) as u64;
         let acks: Vec<_> = (0..100_000 / gap)
             .map(|i| (i * gap, rtt(i), u64::from(i < lost)))
             .collect();
-        let mi = est.observe(&report(33, at, &acks, 100_000), context(Some(rate)));
-        est.assume_rtt(Micros::new(rtt(0)));
-        climber.on_mi(&View {
-            mi: &mi,
-            est: &est,
-            rate,
-            pkt_bytes: PKT,
-            params: &params,
-        })
+        let raw = report(33, at, &acks, 100_000);
+        decide(climber, &mut est, &raw, rate, rtt(0))
     }
 
     #[test]
@@ -361,13 +377,7 @@ mod tests {
 
     #[test]
     fn it_does_not_back_off_from_the_paths_own_losses() {
-        let params = Params::default();
-        let mut est = Estimator::new(&params);
-        let context = |asked| SlotContext {
-            asked,
-            length: Micros::new(100_000),
-            mss_bytes: PKT,
-        };
+        let mut est = Estimator::new(&Params::default());
         let interval = |rtt, lost| {
             (0..20)
                 .map(move |i| (i * 5_000, rtt, u64::from(i < lost)))
@@ -380,18 +390,8 @@ mod tests {
             est.observe(&report_of(n * 100_000, interval(50_000, 1)), context(None));
         }
         let mut answer = |rtt, lost| {
-            let rate = RATE * 2.0;
             let raw = report_of(4_000_000, interval(rtt, lost));
-            let mi = est.observe(&raw, context(Some(rate)));
-            est.assume_rtt(Micros::new(rtt));
-            let view = View {
-                mi: &mi,
-                est: &est,
-                rate,
-                pkt_bytes: PKT,
-                params: &params,
-            };
-            Aimd::default().on_mi(&view).1
+            decide(&mut Aimd::default(), &mut est, &raw, RATE * 2.0, rtt).1
         };
         assert_ne!(answer(140_000, 1), Reason::ClimbLoss, "one of 21");
         assert_ne!(
@@ -409,12 +409,7 @@ mod tests {
         assert!(Aimd::default().is_calm(&est));
         let climber = Aimd::after_loss(est.now(), est.srtt());
         assert!(!climber.is_calm(&est));
-        let context = SlotContext {
-            asked: None,
-            length: Micros::new(100_000),
-            mss_bytes: PKT,
-        };
-        est.observe(&report(9, 600_000, &[(0, 10_000, 0)], 1000), context);
+        est.observe(&report(9, 600_000, &[(0, 10_000, 0)], 1000), context(None));
         assert!(climber.is_calm(&est), "61 RTTs later");
     }
 
