@@ -225,7 +225,7 @@ impl Controller {
             _ if self.switched => self.on_switch(),
             _ if raw.timeout() => self.on_timeout(),
             _ if !current => self.wait(Reason::Stale),
-            _ if self.plan.number == 0 => self.on_first_rtt(),
+            _ if self.plan.number == 0 => self.on_first_rtt(&mi),
             Phase::Startup(_) => self.on_startup(&mi),
             Phase::Drain { since, from } => self.on_drain(&mi, since, from),
             _ if asked.is_none() => self.wait(Reason::Wait),

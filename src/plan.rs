@@ -170,6 +170,7 @@ reasons! {
     Stale "stale" "The report belongs to an old plan: it only feeds the estimators.";
     Wait "wait" "The report alone decides nothing.";
     FirstRtt "first-rtt" "The first RTT sample: begin the fast start.";
+    PathRate "path-rate" "The ACKs of the initial window tell the path's rate: begin the fast start near it.";
     Grow "grow" "The path keeps up: multiply the rate.";
     GrowLess "grow-less" "The path keeps up, with a first sign of a queue: grow a little.";
     Longer "longer" "Too few ACKs in a slot: send longer ones.";

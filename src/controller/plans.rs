@@ -19,8 +19,8 @@ use rand::Rng;
 
 /// Smallest congestion window, packets. Source: fewer make loss recovery wait for timeouts.
 pub const MIN_WINDOW_PKTS: f64 = 4.0;
-/// Report interval before the first RTT sample, short so that the first ACK reports.
-pub(super) const FIRST_REPORT: Micros = Micros::new(200);
+/// Report interval before the first plan, short so that each ACK of the initial window reports.
+pub(super) const FIRST_REPORT: Micros = Micros::new(20);
 /// Window over rate x RTT, and during the fast start.
 const WINDOW_GAIN: f64 = 2.0;
 const STARTUP_WINDOW_GAIN: f64 = 2.5;
@@ -87,8 +87,12 @@ impl Controller {
         let rtts = |slots: f64| {
             libm::pow(gain, 1.0 + slots * (slot / self.est.srtt())) * (2.0 / FIRST_GAIN)
         };
-        let ramp = [1.0, rtts(0.0), rtts(1.0), rtts(2.0)].map(|factor| self.rate * factor);
-        self.run_to(ramp, self.rate * rtts(3.0), slot)
+        let planned = |factor: f64| match &self.phase {
+            Phase::Startup(startup) => startup.within_path(self.rate * factor),
+            _ => self.rate * factor,
+        };
+        let ramp = [1.0, rtts(0.0), rtts(1.0), rtts(2.0)].map(planned);
+        self.run_to(ramp, planned(rtts(3.0)), slot)
     }
 
     /// Length of the fast start's slots at the present rate.
@@ -149,6 +153,11 @@ impl Controller {
             Phase::Startup(_) => self.startup_slot(),
             _ => self.steady_interval(),
         };
+        self.steered_for(length)
+    }
+
+    /// The same, with reports of this length.
+    pub(super) fn steered_for(&mut self, length: Micros) -> Command {
         let (rate, length) = (self.paced(), length.min(INTERVAL_MAX));
         self.plan = Plan {
             rates: [rate; 4],
@@ -239,8 +248,13 @@ impl Controller {
         let init_pkts = self.init_cwnd.get() as f64 / self.mss_bytes;
         let pkts = match &self.phase {
             _ if !self.est.has_rtt() => init_pkts,
-            Phase::Startup(_) => (STARTUP_WINDOW_GAIN * pkts_in(self.plan.highest(), rtt))
-                .min(init_pkts + STARTUP_WINDOW_GROWTH * self.est.delivered_pkts().max(init_pkts)),
+            Phase::Startup(startup) => {
+                let window_rate = Rate::from_bytes_in(init_pkts * self.mss_bytes, self.est.srtt());
+                let told = startup.second_rate(window_rate).unwrap_or(window_rate);
+                let carried = pkts_in(told, self.est.srtt()).max(init_pkts);
+                (STARTUP_WINDOW_GAIN * pkts_in(self.plan.highest(), rtt))
+                    .min(init_pkts + STARTUP_WINDOW_GROWTH * self.est.delivered_pkts().max(carried))
+            }
             Phase::Drain { .. } => DRAIN_WINDOW_GAIN * pkts_in(self.rate, self.est.rtt_min()),
             Phase::Compete(competitor) => competitor.window_pkts(),
             Phase::PlainStart(_) => STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt),

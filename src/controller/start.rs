@@ -1,5 +1,6 @@
 //! How a flow begins: the first RTT, and the verdicts of the fast start.
 
+use super::plans::FIRST_REPORT;
 use super::{Controller, Phase};
 use crate::aimd::Aimd;
 use crate::estimate::Mi;
@@ -21,21 +22,46 @@ const FIRST_JUMP: f64 = 64.0;
 const FIRST_TIMEOUT: Micros = Micros::new(1_000_000);
 
 impl Controller {
-    pub(super) fn on_first_rtt(&mut self) -> Decision {
-        if !self.est.has_rtt() {
+    /// Before the first plan: the first RTT sample begins the second RTT; the other ACKs of the initial window may tell its rate.
+    pub(super) fn on_first_rtt(&mut self, mi: &Mi) -> Decision {
+        if mi.rtt.is_none() {
             return self.wait(Reason::Wait);
         }
-        let window_rate = Rate::from_bytes_in(self.init_cwnd.get() as f64, self.est.srtt());
+        let (now, srtt) = (self.est.now(), self.est.srtt());
+        let init_bytes = self.init_cwnd.get() as f64;
+        let window_rate = Rate::from_bytes_in(init_bytes, srtt);
         let grown = (window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP);
-        if self.params.chosen() == Algorithm::Pk3c {
-            // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
-            self.rate = self.bounded(grown);
-        }
-        if let Phase::Startup(_) = self.phase {
-            self.phase = Phase::Startup(Startup::new(self.est.now()));
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let known = self.params.chosen() == Algorithm::Pk3c;
+        let mut reason = Reason::FirstRtt;
+        if let Phase::Startup(startup) = &mut self.phase {
+            let train = startup.train();
+            let first = !train.has_begun();
+            train.note(now, mi.delivered_pkts);
+            let (over, path) = (
+                !known || train.is_over(init_bytes / self.mss_bytes, srtt),
+                train.rate(pkt_bytes).filter(|_| known),
+            );
+            if known && first {
+                // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
+                self.rate = self.bounded(grown);
+            }
+            if !over && first {
+                let command = self.steered_for(FIRST_REPORT);
+                return self.decide(reason, Some(command));
+            }
+            if !over {
+                return self.wait(Reason::Wait);
+            }
+            let startup = Startup::on_path(now, path);
+            if let Some(rate) = startup.second_rate(window_rate) {
+                self.rate = self.bounded(rate);
+                reason = Reason::PathRate;
+            }
+            self.phase = Phase::Startup(startup);
         }
         let command = self.first_plan();
-        self.decide(Reason::FirstRtt, Some(command))
+        self.decide(reason, Some(command))
     }
 
     /// The rate after a timeout before any RTT: an initial window per first timeout (RFC 6298). The path holds more than that

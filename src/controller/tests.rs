@@ -41,7 +41,18 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
     let (mut controller, first) = new(None, 10 * MSS);
     let mut lines = vec![format!("{} {} {}", first.phase, first.reason, first.rate)];
     let (mut now, mut queue) = (100_000, 0.0);
-    controller.on_report(&report(9, now, &[(0, 40_000, 0)], 1000));
+    // The initial window's ACKs come at the path's rate: a packet in 200 us.
+    for ack in 0..7 {
+        let decision = controller.on_report(&report(9, now + 200 * ack, &[(0, 40_000, 0)], 1000));
+        if decision.command.is_some() {
+            lines.push(format!(
+                "{} {} {:.1}",
+                decision.phase,
+                decision.reason,
+                decision.rate.mbit()
+            ));
+        }
+    }
     let mut plan = controller.plan;
     let mut index = 0_usize;
     while lines.len() < 20 {
@@ -74,16 +85,15 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
     }
     let expected = [
         "startup start 3145.728kbit",
-        "startup grow 10.2",
-        "startup grow 12.0",
-        "startup grow 14.3",
-        "startup grow 17.1",
-        "startup grow 20.4",
-        "startup grow 24.3",
-        "startup grow 29.0",
-        "startup grow 34.5",
-        "startup grow 41.1",
-        "startup grow-less 42.1",
+        "startup first-rtt 6.0",
+        "startup path-rate 10.0",
+        "startup grow 16.1",
+        "startup grow 19.4",
+        "startup grow 23.1",
+        "startup grow 27.4",
+        "startup grow 32.7",
+        "startup grow 38.9",
+        "startup grow 44.7",
         "drain full-slope 39.2",
         "vivace probe 39.2",
         "vivace move-up 41.3",
@@ -93,8 +103,30 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         "vivace move-up 41.2",
         "vivace move-over 40.3",
         "vivace move-down 37.2",
+        "vivace move-over 39.1",
     ];
     assert_eq!(lines, expected);
+}
+
+#[test]
+fn acks_of_the_initial_window_that_come_in_a_bunch_tell_no_rate() {
+    let (mut controller, _) = new(None, 10 * MSS);
+    let mut ack = |at: u64, pkts: usize| {
+        let decision = controller.on_report(&report(9, at, &vec![(0, 40_000, 0); pkts], 1000));
+        (decision.reason, decision.command)
+    };
+    // The first alone, the others together, as a link makes them that collects ACKs.
+    assert!(matches!(
+        ack(100_000, 1),
+        (Reason::FirstRtt, Some(Command::Steer { .. }))
+    ));
+    let (reason, command) = ack(106_000, 9);
+    assert_eq!(reason, Reason::FirstRtt);
+    let Some(Command::Run { plan, .. }) = command else {
+        panic!("{command:?}")
+    };
+    // Three initial windows of 10 kB in 40 ms.
+    assert_eq!(plan.rates[0], Rate::from_bytes_per_sec(750e3));
 }
 
 #[test]

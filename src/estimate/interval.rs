@@ -97,6 +97,7 @@ impl Mi {
         self.pkts() >= SPACING_MIN_PKTS
             && self.samples >= SPACING_MIN_SAMPLES
             && self.delivered_pkts > 0.0
+            && self.goodput > Rate::ZERO
     }
 
     /// Rate at which what was sent came out of the path, losses counted as arrived. 0 if unknown.

@@ -1,0 +1,110 @@
+//! What the ACKs of the initial window tell of the path.
+//!
+//! Its packets leave at one time and come out of the bottleneck one after the other, so that the spacing of their ACKs is the
+//! path's rate (Dovrolis, Ramanathan and Moore, 2004). The fast start need not find that by doubling.
+//!
+//! A receiver, a radio link or a card that collects ACKs makes bunches of them, whose spacing is its own. A train in which one gap
+//! is more than half of the whole therefore tells nothing, nor does one of few gaps, nor packets that an application sent later.
+//!
+//! Limits: other flows' packets are between those of the train only if they came with them, so that it tells the path's rate, not
+//! what is left of it. A shaper that lets a bucket of packets pass tells the rate of the line.
+
+use crate::units::{Micros, Rate};
+
+/// Part of the initial window whose ACKs are enough, and how long to wait for them, in RTTs.
+const ENOUGH: f64 = 0.7;
+const PATIENCE_RTTS: f64 = 0.25;
+/// Gaps between ACKs, at least, and the largest one as a part of them all, at most. Source: simulated, 48 downloads over paths that
+/// collect ACKs for 4 and 12 ms: without, 1 MB takes 1.8 and 2.7 of Cubic's time; at .65 as at .5.
+const MIN_GAPS: u32 = 3;
+const WIDEST_PART: f64 = 0.5;
+
+/// The ACKs of the initial window so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Train {
+    first: Option<Micros>,
+    last: Micros,
+    pkts: f64,
+    /// Packets of the first ACK, which arrived before the first gap.
+    first_pkts: f64,
+    gaps: u32,
+    widest: Micros,
+}
+
+impl Train {
+    /// ACKs of so many packets at this time.
+    pub fn note(&mut self, now: Micros, pkts: f64) {
+        self.pkts += pkts;
+        if self.first.is_none() {
+            (self.first, self.first_pkts) = (Some(now), pkts);
+        } else {
+            self.gaps += 1;
+            self.widest = self.widest.max(now - self.last);
+        }
+        self.last = now;
+    }
+
+    /// Whether there was an ACK.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Whether to wait no longer, with an initial window of `init_pkts`.
+    #[must_use]
+    pub fn is_over(&self, init_pkts: f64, srtt: Micros) -> bool {
+        self.pkts >= init_pkts * ENOUGH || self.span() >= srtt * PATIENCE_RTTS
+    }
+
+    /// The path's rate, if the train tells one.
+    #[must_use]
+    pub fn rate(&self, pkt_bytes: f64) -> Option<Rate> {
+        let span = self.span();
+        let even = self.gaps >= MIN_GAPS && self.widest <= span * WIDEST_PART;
+        (even && span > Micros::ZERO)
+            .then(|| Rate::from_bytes_in((self.pkts - self.first_pkts) * pkt_bytes, span))
+    }
+
+    fn span(&self) -> Micros {
+        self.first.map_or(Micros::ZERO, |first| self.last - first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PKT: f64 = 1000.0;
+    const SRTT: Micros = Micros::new(40_000);
+
+    /// ACKs of two packets each at these times, in us.
+    fn train(times: &[u64]) -> Train {
+        let mut train = Train::default();
+        for at in times {
+            train.note(Micros::new(1_000_000 + at), 2.0);
+        }
+        train
+    }
+
+    #[test]
+    fn even_gaps_tell_the_paths_rate() {
+        let even = train(&[0, 2000, 4000, 6000]);
+        assert!(even.is_over(10.0, SRTT), "8 of 10");
+        assert_eq!(even.rate(PKT), Some(Rate::from_bytes_per_sec(1e6)));
+    }
+
+    #[test]
+    fn bunches_and_few_acks_tell_nothing() {
+        assert_eq!(train(&[0, 10, 20, 6000]).rate(PKT), None);
+        assert_eq!(train(&[0, 2000, 4000]).rate(PKT), None);
+        assert_eq!(train(&[0; 5]).rate(PKT), None);
+        assert_eq!(Train::default().rate(PKT), None);
+    }
+
+    #[test]
+    fn it_waits_for_most_of_the_window_or_a_quarter_of_the_rtt() {
+        assert!(!train(&[]).is_over(10.0, SRTT));
+        assert!(!train(&[0, 1000, 2000]).is_over(10.0, SRTT));
+        assert!(train(&[0, 5000, 10_000]).is_over(10.0, SRTT));
+    }
+}
