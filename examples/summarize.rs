@@ -4,7 +4,8 @@
 //! pk3c-ccp sim table scenarios/random.toml --cc cubic,pk3c --seeds 3 --json | cargo run --release --example summarize
 //! ```
 //!
-//! A set of paths is what an id has before its first `-`.
+//! A set of paths is what an id has before its first `-`; downloads, whose ids end in their size, make a set per size. A slowest flow
+//! that downloads has its rate from its first to its last packet, so that rates are times.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -24,6 +25,7 @@ struct Row {
     loss: f64,
     jain: f64,
     rtt_p95_ms: f64,
+    worst_flow_mbps: f64,
 }
 
 /// Added to both losses before one is divided by the other, since Cubic often loses nothing.
@@ -48,6 +50,15 @@ const BAD: [(&str, Bad); 6] = [
     }),
 ];
 
+/// What an id has before its first `-`, and the size of a download.
+fn set_of(id: &str) -> String {
+    let set = id.split('-').next().unwrap_or(id);
+    match id.rsplit('-').next() {
+        Some(size) if size.ends_with("MB") => format!("{set}, {size}"),
+        _ => set.to_owned(),
+    }
+}
+
 fn main() -> Result<()> {
     let table: Table = serde_json::from_reader(std::io::stdin())
         .context("read standard input: `pk3c-ccp sim table … --json` writes what belongs there")?;
@@ -56,13 +67,12 @@ fn main() -> Result<()> {
         rows.map(|row| (row.scenario.as_str(), row)).collect()
     };
     let cubic = of("cubic");
-    let mut sets: BTreeMap<&str, Vec<(&Row, &Row)>> = BTreeMap::new();
+    let mut sets: BTreeMap<String, Vec<(&Row, &Row)>> = BTreeMap::new();
     for (id, own) in of("pk3c") {
         let beside = cubic
             .get(id)
             .with_context(|| format!("{id} has no row under cubic: `--cc cubic,pk3c`"))?;
-        let set = id.split('-').next().unwrap_or(id);
-        sets.entry(set).or_default().push((own, beside));
+        sets.entry(set_of(id)).or_default().push((own, beside));
     }
     for (set, rows) in sets {
         println!("{set}: {} paths", rows.len());
@@ -89,6 +99,12 @@ fn main() -> Result<()> {
         for (what, part) in means {
             println!("  {what:36}{:6.3}", mean(part));
         }
+        let slower = mean(|own, cubic| (cubic.worst_flow_mbps / own.worst_flow_mbps).ln());
+        println!(
+            "  {:36}{:6.3}",
+            "slowest flow's time over Cubic's",
+            slower.exp()
+        );
     }
     Ok(())
 }
