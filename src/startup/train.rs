@@ -22,51 +22,54 @@ const WIDEST_PART: f64 = 0.5;
 /// The ACKs of the initial window so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Train {
-    first: Option<Micros>,
-    last: Micros,
-    pkts: f64,
+    acks: u32,
+    first: Micros,
+    /// From the first to the last, and the widest gap, us.
+    span: u32,
+    widest: u32,
+    pkts: u32,
     /// Packets of the first ACK, which arrived before the first gap.
-    first_pkts: f64,
-    gaps: u32,
-    widest: Micros,
+    first_pkts: u32,
 }
 
 impl Train {
     /// ACKs of so many packets at this time.
     pub fn note(&mut self, now: Micros, pkts: f64) {
-        self.pkts += pkts;
-        if self.first.is_none() {
-            (self.first, self.first_pkts) = (Some(now), pkts);
-        } else {
-            self.gaps += 1;
-            self.widest = self.widest.max(now - self.last);
+        // `as` saturates.
+        let pkts = pkts as u32;
+        if self.acks == 0 {
+            (self.first, self.first_pkts) = (now, pkts);
         }
-        self.last = now;
+        let span = (now - self.first).us().try_into().unwrap_or(u32::MAX);
+        self.widest = self.widest.max(span - self.span.min(span));
+        self.span = span;
+        self.pkts = self.pkts.saturating_add(pkts);
+        self.acks = self.acks.saturating_add(1);
     }
 
     /// Whether there was an ACK.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        self.first.is_some()
+        self.acks > 0
     }
 
     /// Whether to wait no longer, with an initial window of `init_pkts`.
     #[must_use]
     pub fn is_over(&self, init_pkts: f64, srtt: Micros) -> bool {
-        self.pkts >= init_pkts * ENOUGH || self.span() >= srtt * PATIENCE_RTTS
+        f64::from(self.pkts) >= init_pkts * ENOUGH || self.span() >= srtt * PATIENCE_RTTS
     }
 
     /// The path's rate, if the train tells one.
     #[must_use]
     pub fn rate(&self, pkt_bytes: f64) -> Option<Rate> {
-        let span = self.span();
-        let even = self.gaps >= MIN_GAPS && self.widest <= span * WIDEST_PART;
-        (even && span > Micros::ZERO)
-            .then(|| Rate::from_bytes_in((self.pkts - self.first_pkts) * pkt_bytes, span))
+        let even = f64::from(self.widest) <= f64::from(self.span) * WIDEST_PART;
+        let pkts = f64::from(self.pkts - self.first_pkts);
+        (self.acks > MIN_GAPS && even && self.span > 0)
+            .then(|| Rate::from_bytes_in(pkts * pkt_bytes, self.span()))
     }
 
     fn span(&self) -> Micros {
-        self.first.map_or(Micros::ZERO, |first| self.last - first)
+        Micros::new(self.span.into())
     }
 }
 
