@@ -52,6 +52,8 @@ const FULL_SLOPE_SIGMAS: f64 = 6.0;
 /// The same if the slot before had a hint of a slope, too. Where RTTs jitter, samples in a row are early or late
 /// together, and tell less than their number; but a queue goes on growing.
 const AGAIN_SLOPE_SIGMAS: f64 = 3.0;
+/// Rise of a regression line through a step, in steps: so far held-back SACKs lift it.
+const STEP_RISE: f64 = 1.5;
 /// Slope that is a hint, s/s, and its standard errors.
 const HINT_SLOPE: f64 = 0.02;
 const HINT_SLOPE_SIGMAS: f64 = 2.0;
@@ -329,7 +331,7 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, params: &Params, again: bool) 
     let rise = Micros::from_secs(rtt.slope * mi.sent_for.as_secs());
     let mut smallest_rise = mi.send_rate.time_for(2.0 * pkt_bytes).max(Micros::new(500));
     if mi.lost_pkts > 0.0 {
-        smallest_rise = smallest_rise.max(est.sack_delay());
+        smallest_rise = smallest_rise.max(est.sack_delay() * STEP_RISE);
     }
     if rtt.slope > FULL_SLOPE && rtt.slope > sigmas * rtt.slope_se && rise > smallest_rise {
         return Some(Reason::FullSlope);
