@@ -32,17 +32,17 @@ impl Controller {
         let window_rate = Rate::from_bytes_in(init_bytes, srtt);
         let grown = (window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP);
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        let known = self.params.chosen() == Algorithm::Pk3c;
+        let is_pk3c = self.params.chosen() == Algorithm::Pk3c;
         let mut reason = Reason::FirstRtt;
         if let Phase::Startup(startup) = &mut self.phase {
             let train = startup.train();
             let first = !train.has_begun();
             train.note(now, mi.delivered_pkts);
             let (over, path) = (
-                !known || train.is_over(init_bytes / self.mss_bytes, srtt),
-                train.rate(pkt_bytes).filter(|_| known),
+                !is_pk3c || train.is_over(init_bytes / self.mss_bytes, srtt),
+                train.rate(pkt_bytes).filter(|_| is_pk3c),
             );
-            if known && first {
+            if is_pk3c && first {
                 // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
                 self.rate = self.bounded(grown);
             }

@@ -14,7 +14,7 @@ use crate::units::{Micros, Rate};
 /// Part of the initial window whose ACKs are enough, and how long to wait for them, in RTTs.
 const ENOUGH: f64 = 0.7;
 const PATIENCE_RTTS: f64 = 0.25;
-/// Gaps between ACKs, at least, and the largest one as a part of them all, at most. Source: simulated, 48 downloads over paths that
+/// Gaps between ACKs, at least, and the largest one as a part of them all, at most. Source: simulated, 32 downloads over paths that
 /// collect ACKs for 4 and 12 ms: without, 1 MB takes 1.8 and 2.7 of Cubic's time; at .65 as at .5.
 const MIN_GAPS: u32 = 3;
 const WIDEST_PART: f64 = 0.5;
