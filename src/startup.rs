@@ -150,9 +150,10 @@ impl Startup {
         }
     }
 
-    /// The ACKs of the initial window.
-    pub fn train(&mut self) -> &mut Train {
-        &mut self.train
+    /// Takes ACKs of the initial window; returns what they are with those before.
+    pub fn note_acks(&mut self, now: Micros, pkts: f64) -> Train {
+        self.train.note(now, pkts);
+        self.train
     }
 
     /// The rate of the second RTT, if the path's is known; with an initial window per RTT of `window_rate`.
@@ -366,6 +367,23 @@ mod tests {
     const PKT: f64 = 1000.0;
     const RATE: Rate = Rate::from_bytes_per_sec(2e6);
 
+    /// What is known of a slot of 20 ms.
+    fn context(asked: Option<Rate>) -> SlotContext {
+        SlotContext {
+            asked,
+            length: Micros::new(20_000),
+            mss_bytes: PKT,
+        }
+    }
+
+    /// 40 packets asked for, sent and received at `rate`.
+    fn full_slot(startup: &mut Startup, est: &mut Estimator, rate: Rate, at: u64) -> Verdict {
+        let gap = (1e6 * PKT / rate.bytes_per_sec()) as u64;
+        let acks: Vec<_> = (0..40).map(|i| (i * gap, 40_000, 0)).collect();
+        let mi = est.observe(&report(33, at, &acks, 40 * gap), context(Some(rate)));
+        startup.on_mi(&mi, est, rate, PKT, &Params::default())
+    }
+
     /// 40 packets sent 0.5 ms apart (2 MB/s) after an idle path of 40 ms was seen; `rtt` and `lost` by packet number.
     fn verdict(rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Verdict {
         verdicts(1, rtt, lost)[0]
@@ -375,11 +393,6 @@ mod tests {
     fn verdicts(slots: u64, rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Vec<Verdict> {
         let params = Params::default();
         let mut est = Estimator::new(&params);
-        let context = |asked| SlotContext {
-            asked,
-            length: Micros::new(20_000),
-            mss_bytes: PKT,
-        };
         est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
         let acks: Vec<_> = (0..40).map(|i| (i * 500, rtt(i), lost(i))).collect();
         let mut startup = Startup::new(Micros::ZERO);
@@ -404,16 +417,12 @@ mod tests {
     fn it_ends_where_something_else_limits_the_flow() {
         let params = Params::default();
         let mut est = Estimator::new(&params);
-        let context = SlotContext {
-            asked: Some(RATE * 3.0),
-            length: Micros::new(20_000),
-            mss_bytes: PKT,
-        };
         let (mut startup, mut rate) = (Startup::new(Micros::ZERO), RATE);
         for round in 0..60_u64 {
             // 40 packets in 20 ms, whatever the rate.
             let acks: Vec<_> = (0..40).map(|i| (i * 500, 40_000, 0)).collect();
-            let mi = est.observe(&report(37, 20_000 * round, &acks, 20_000), context);
+            let raw = report(37, 20_000 * round, &acks, 20_000);
+            let mi = est.observe(&raw, context(Some(RATE * 3.0)));
             match startup.on_mi(&mi, &est, rate, PKT, &params) {
                 Verdict::Grow(next, _) => rate = next,
                 Verdict::Leave(next, reason) => {
@@ -463,24 +472,12 @@ mod tests {
 
     #[test]
     fn what_the_train_tells_bounds_the_ramp_until_more_arrives() {
-        let params = Params::default();
-        let mut est = Estimator::new(&params);
+        let mut est = Estimator::new(&Params::default());
         let mut startup = Startup::on_path(Micros::ZERO, Some(RATE));
         assert_eq!(startup.second_rate(RATE), Some(RATE * SECOND_PART));
         assert_eq!(startup.second_rate(RATE * 0.1), Some(RATE * 0.5));
         assert_eq!(startup.within_path(RATE * 3.0), RATE);
-        // Slots sent and received at this rate, each asked for when the one before was answered.
-        let mut grown = |rate: Rate, at: u64| {
-            let gap = (1e6 * PKT / rate.bytes_per_sec()) as u64;
-            let acks: Vec<_> = (0..40).map(|i| (i * gap, 40_000, 0)).collect();
-            let context = SlotContext {
-                asked: Some(rate),
-                length: Micros::new(40 * gap),
-                mss_bytes: PKT,
-            };
-            let mi = est.observe(&report(33, at, &acks, 40 * gap), context);
-            startup.on_mi(&mi, &est, rate, PKT, &params)
-        };
+        let mut grown = |rate, at| full_slot(&mut startup, &mut est, rate, at);
         let to = |verdict: Verdict| match verdict {
             Verdict::Grow(rate, _) => rate / RATE,
             other => panic!("{other:?}"),
@@ -552,19 +549,17 @@ mod tests {
     fn half_empty_slots_and_few_samples_do_not_grow() {
         let params = Params::default();
         let mut est = Estimator::new(&params);
-        let context = SlotContext {
-            asked: Some(RATE),
-            length: Micros::new(20_000),
-            mss_bytes: PKT,
-        };
         let mut startup = Startup::new(Micros::ZERO);
         let sparse: Vec<_> = (0..10).map(|i| (i * 2000, 40_000, 0)).collect();
-        let mi = est.observe(&report(34, 100_000, &sparse, 20_000), context);
+        let mi = est.observe(&report(34, 100_000, &sparse, 20_000), context(Some(RATE)));
         assert_eq!(
             startup.on_mi(&mi, &est, RATE, PKT, &params),
             Verdict::Wait(Reason::AppLimited)
         );
-        let mi = est.observe(&report(33, 200_000, &[(0, 40_000, 0); 3], 1500), context);
+        let mi = est.observe(
+            &report(33, 200_000, &[(0, 40_000, 0); 3], 1500),
+            context(Some(RATE)),
+        );
         assert_eq!(
             startup.on_mi(&mi, &est, RATE, PKT, &params),
             Verdict::Wait(Reason::Wait)
@@ -573,21 +568,13 @@ mod tests {
 
     #[test]
     fn bursts_of_an_application_bound_the_rate_by_its_goodput() {
-        let params = Params::default();
-        let mut est = Estimator::new(&params);
-        let context = |asked| SlotContext {
-            asked: Some(asked),
-            length: Micros::new(20_000),
-            mss_bytes: PKT,
-        };
+        let mut est = Estimator::new(&Params::default());
         let mut startup = Startup::new(Micros::ZERO);
         let mut rate = RATE;
         // One full slot in ten, each judged alone: 0.2 MB/s in the mean however fast the burst.
         for round in 0..40_u64 {
-            let gap = (1e6 * PKT / rate.bytes_per_sec()) as u64;
-            let acks: Vec<_> = (0..40).map(|i| (i * gap, 40_000, 0)).collect();
-            let mi = est.observe(&report(33, 200_000 * round, &acks, 40 * gap), context(rate));
-            if let Verdict::Grow(next, _) = startup.on_mi(&mi, &est, rate, PKT, &params) {
+            if let Verdict::Grow(next, _) = full_slot(&mut startup, &mut est, rate, 200_000 * round)
+            {
                 rate = next;
             }
         }

@@ -69,16 +69,13 @@ impl Controller {
     }
 
     pub(super) fn startup_plan(&mut self) -> Command {
-        if matches!(self.phase, Phase::PlainStart(_)) {
+        let Phase::Startup(startup) = &self.phase else {
             let length = self.interval();
             return self.run([self.rate; 4], length);
-        }
-        let (gain, at_once) = match &self.phase {
-            Phase::Startup(startup) => (startup.gain(&self.params), startup.grows_at_once()),
-            _ => (1.0, false),
         };
+        let gain = startup.gain(&self.params);
         let slot = self.startup_slot();
-        if at_once {
+        if startup.grows_at_once() {
             // ACKs come all the time here, so that slots last as long as planned.
             let grown = |slots: f64| self.rate * libm::pow(gain, slots * (slot / self.est.srtt()));
             return self.run_to([1.0, 2.0, 3.0, 4.0].map(grown), grown(5.0), slot);
@@ -87,10 +84,7 @@ impl Controller {
         let rtts = |slots: f64| {
             libm::pow(gain, 1.0 + slots * (slot / self.est.srtt())) * (2.0 / FIRST_GAIN)
         };
-        let planned = |factor: f64| match &self.phase {
-            Phase::Startup(startup) => startup.within_path(self.rate * factor),
-            _ => self.rate * factor,
-        };
+        let planned = |factor: f64| startup.within_path(self.rate * factor);
         let ramp = [1.0, rtts(0.0), rtts(1.0), rtts(2.0)].map(planned);
         self.run_to(ramp, planned(rtts(3.0)), slot)
     }
@@ -249,9 +243,9 @@ impl Controller {
         let pkts = match &self.phase {
             _ if !self.est.has_rtt() => init_pkts,
             Phase::Startup(startup) => {
-                let window_rate = Rate::from_bytes_in(init_pkts * self.mss_bytes, self.est.srtt());
-                let told = startup.second_rate(window_rate).unwrap_or(window_rate);
-                let carried = pkts_in(told, self.est.srtt()).max(init_pkts);
+                let srtt = self.est.srtt();
+                let told = startup.second_rate(self.init_window_in(srtt));
+                let carried = told.map_or(init_pkts, |rate| pkts_in(rate, srtt).max(init_pkts));
                 (STARTUP_WINDOW_GAIN * pkts_in(self.plan.highest(), rtt))
                     .min(init_pkts + STARTUP_WINDOW_GROWTH * self.est.delivered_pkts().max(carried))
             }

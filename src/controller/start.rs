@@ -22,53 +22,62 @@ const FIRST_JUMP: f64 = 64.0;
 const FIRST_TIMEOUT: Micros = Micros::new(1_000_000);
 
 impl Controller {
-    /// Before the first plan: the first RTT sample begins the second RTT; the other ACKs of the initial window may tell its rate.
+    /// Before the first plan: the first RTT sample.
     pub(super) fn on_first_rtt(&mut self, mi: &Mi) -> Decision {
         if mi.rtt.is_none() {
             return self.wait(Reason::Wait);
         }
-        let (now, srtt) = (self.est.now(), self.est.srtt());
-        let init_bytes = self.init_cwnd.get() as f64;
-        let window_rate = Rate::from_bytes_in(init_bytes, srtt);
-        let grown = (window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP);
-        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        let is_pk3c = self.params.chosen() == Algorithm::Pk3c;
-        let mut reason = Reason::FirstRtt;
-        if let Phase::Startup(startup) = &mut self.phase {
-            let train = startup.train();
-            let first = !train.has_begun();
-            train.note(now, mi.delivered_pkts);
-            let (over, path) = (
-                !is_pk3c || train.is_over(init_bytes / self.mss_bytes, srtt),
-                train.rate(pkt_bytes).filter(|_| is_pk3c),
-            );
-            if is_pk3c && first {
-                // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
-                self.rate = self.bounded(grown);
-            }
-            if !over && first {
-                let command = self.steered_for(FIRST_REPORT);
-                return self.decide(reason, Some(command));
-            }
-            if !over {
-                return self.wait(Reason::Wait);
-            }
-            let startup = Startup::on_path(now, path);
-            if let Some(rate) = startup.second_rate(window_rate) {
-                self.rate = self.bounded(rate);
-                reason = Reason::PathRate;
-            }
-            self.phase = Phase::Startup(startup);
+        if self.params.chosen() == Algorithm::Pk3c {
+            return self.on_first_acks(mi);
+        }
+        if let Phase::Startup(_) = self.phase {
+            self.phase = Phase::Startup(Startup::new(self.est.now()));
         }
         let command = self.first_plan();
+        self.decide(Reason::FirstRtt, Some(command))
+    }
+
+    /// ACKs of the initial window: the first begins the second RTT, and together they may tell the path's rate.
+    fn on_first_acks(&mut self, mi: &Mi) -> Decision {
+        let (now, srtt) = (self.est.now(), self.est.srtt());
+        let Phase::Startup(startup) = &mut self.phase else {
+            return self.wait(Reason::Wait);
+        };
+        let train = startup.note_acks(now, mi.delivered_pkts);
+        let window_rate = self.init_window_in(srtt);
+        if train.is_first() {
+            // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
+            self.rate = self.bounded((window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP));
+        }
+        if !train.is_over(self.init_cwnd.get() as f64 / self.mss_bytes, srtt) {
+            if !train.is_first() {
+                return self.wait(Reason::Wait);
+            }
+            let command = self.steered_for(FIRST_REPORT);
+            return self.decide(Reason::FirstRtt, Some(command));
+        }
+        let startup = Startup::on_path(now, train.rate(self.est.pkt_bytes(self.mss_bytes)));
+        let second_rate = startup.second_rate(window_rate);
+        self.rate = second_rate.map_or(self.rate, |rate| self.bounded(rate));
+        self.phase = Phase::Startup(startup);
+        let command = self.first_plan();
+        let reason = if second_rate.is_some() {
+            Reason::PathRate
+        } else {
+            Reason::FirstRtt
+        };
         self.decide(reason, Some(command))
+    }
+
+    /// The rate of an initial window per `time`.
+    pub(super) fn init_window_in(&self, time: Micros) -> Rate {
+        Rate::from_bytes_in(self.init_cwnd.get() as f64, time)
     }
 
     /// The rate after a timeout before any RTT: an initial window per first timeout (RFC 6298). The path holds more than that
     /// of others' packets, or has lost the whole window, and the start rate is no evidence of anything.
     pub(super) fn rate_without_rtt(&self) -> Rate {
-        let window_rate = Rate::from_bytes_in(self.init_cwnd.get() as f64, FIRST_TIMEOUT);
-        window_rate.min(self.rate * 0.5)
+        self.init_window_in(FIRST_TIMEOUT).min(self.rate * 0.5)
     }
 
     pub(super) fn on_startup(&mut self, mi: &Mi) -> Decision {

@@ -36,6 +36,16 @@ fn slot(
     report(tag, at, &acks, sdur)
 }
 
+/// A decision in a trajectory.
+fn line(decision: &Decision) -> String {
+    format!(
+        "{} {} {:.1}",
+        decision.phase,
+        decision.reason,
+        decision.rate.mbit()
+    )
+}
+
 #[test]
 fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
     let (mut controller, first) = new(None, 10 * MSS);
@@ -45,12 +55,7 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
     for ack in 0..7 {
         let decision = controller.on_report(&report(9, now + 200 * ack, &[(0, 40_000, 0)], 1000));
         if decision.command.is_some() {
-            lines.push(format!(
-                "{} {} {:.1}",
-                decision.phase,
-                decision.reason,
-                decision.rate.mbit()
-            ));
+            lines.push(line(&decision));
         }
     }
     let mut plan = controller.plan;
@@ -75,12 +80,7 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         };
         plan = controller.plan;
         if let Some(Command::Run { .. } | Command::Steer { .. }) = decision.command {
-            lines.push(format!(
-                "{} {} {:.1}",
-                decision.phase,
-                decision.reason,
-                decision.rate.mbit()
-            ));
+            lines.push(line(&decision));
         }
     }
     let expected = [

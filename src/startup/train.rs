@@ -41,16 +41,16 @@ impl Train {
             (self.first, self.first_pkts) = (now, pkts);
         }
         let span = (now - self.first).us().try_into().unwrap_or(u32::MAX);
-        self.widest = self.widest.max(span - self.span.min(span));
+        self.widest = self.widest.max(span.saturating_sub(self.span));
         self.span = span;
         self.pkts = self.pkts.saturating_add(pkts);
         self.acks = self.acks.saturating_add(1);
     }
 
-    /// Whether there was an ACK.
+    /// Whether there was one report of ACKs so far.
     #[must_use]
-    pub fn has_begun(&self) -> bool {
-        self.acks > 0
+    pub fn is_first(&self) -> bool {
+        self.acks == 1
     }
 
     /// Whether to wait no longer, with an initial window of `init_pkts`.
