@@ -39,7 +39,8 @@ pub struct RttStats {
     pub slope: f64,
     /// Standard error of the slope, s/s.
     pub slope_se: f64,
-    /// Standard deviation of the samples about that line; about their mean if there is none.
+    /// Standard deviation of the samples about a line through them: a queue that grows steadily has none. Zero for fewer than
+    /// three.
     pub deviation: Micros,
 }
 
@@ -187,15 +188,21 @@ pub(super) fn rtt_stats(raw: &RawReport, pkts: f64) -> Option<RttStats> {
     let [st, sr, srt, stt, srr] = [raw.st, raw.sr, raw.srt, raw.stt, raw.srr].map(|sum| sum as f64);
     let t_var = stt - st * st / n;
     let r_var = (srr - sr * sr / n).max(0.0);
-    let (slope, slope_se, deviation) =
-        if n < SLOPE_MIN_SAMPLES || pkts < SLOPE_MIN_PKTS || t_var <= n {
-            (0.0, 0.0, (r_var / n).sqrt())
-        } else {
-            let slope = (srt - st * sr / n) / t_var;
-            let residual = (r_var - slope * (srt - st * sr / n)).max(0.0);
-            let deviation = (residual / (n - 2.0)).sqrt();
-            (slope, deviation / t_var.sqrt(), deviation)
-        };
+    // Few samples already tell how far they are from a line, though not which line.
+    let fits = n > 2.0 && t_var > n;
+    let (line, deviation) = if fits {
+        let covariance = srt - st * sr / n;
+        let line = covariance / t_var;
+        let residual = (r_var - line * covariance).max(0.0);
+        (line, (residual / (n - 2.0)).sqrt())
+    } else {
+        (0.0, 0.0)
+    };
+    let (slope, slope_se) = if fits && n >= SLOPE_MIN_SAMPLES && pkts >= SLOPE_MIN_PKTS {
+        (line, deviation / t_var.sqrt())
+    } else {
+        (0.0, 0.0)
+    };
     Some(RttStats {
         mean: Micros::from_secs(mean * 1e-6),
         min: Micros::new(raw.rmin),

@@ -71,7 +71,16 @@ fn too_few_samples_give_rtts_but_no_slope() {
         (stats.slope, stats.min, stats.max),
         (0.0, Micros::new(10), Micros::new(90))
     );
-    assert_eq!(stats.deviation, Micros::new(40), "about the mean of 50");
+    assert_eq!(stats.deviation, Micros::ZERO, "two are always on a line");
+    let three = |last| {
+        let acks = [(0, 10_000, 0), (100, 10_100, 0), (200, last, 0)];
+        rtt_stats(&report(33, 0, &acks, 300), 3.0).unwrap()
+    };
+    assert_eq!(three(10_200).deviation, Micros::ZERO, "a queue that grows");
+    // By hand: residuals -50, 100, -50 us about the flat line, one degree of freedom.
+    let scattered = three(10_000);
+    assert_eq!(scattered.slope, 0.0, "three tell no slope");
+    assert_eq!(scattered.deviation, Micros::new(82));
     assert!(rtt_stats(&report(33, 0, &[], 10), 0.0).is_none());
 }
 

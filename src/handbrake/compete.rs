@@ -88,6 +88,7 @@ fn level(rtt: &RttStats, view: &View<'_>) -> Micros {
     (rtt.min * FLAT)
         .max(bottleneck.time_for(FLAT_PKTS * view.pkt_bytes))
         .max(FLAT_MIN)
+        .max(view.scatter())
 }
 
 fn is_off(params: &Params) -> bool {
@@ -205,7 +206,7 @@ impl CompeteRule {
     /// An RTT far below an adopted one shows that the path had not become longer.
     fn contradict(&mut self, rtt: &RttStats, view: &View<'_>) {
         if let Some(adopted) = self.adopted
-            && rtt.min + view.tolerated_queue() * GONE < adopted
+            && rtt.min + view.tolerated_queue() * GONE + view.scatter() < adopted
         {
             self.adopted = None;
             self.doubtful_until = view.est.now() + view.params.rtt_window;

@@ -58,3 +58,30 @@ fn short_paths_tolerate_their_own_bursts() {
     );
     assert!(burst_time(Rate::from_mbit(10_000.0), 1448.0) < Micros::new(60));
 }
+
+#[test]
+fn a_crowd_s_queue_is_no_jitter_and_what_is_far_beyond_is() {
+    let params = Params::default();
+    let jitter = |deviation_us| {
+        let (est, mut mi) = interval(RATE, 50_000, 1);
+        if let Some(rtt) = &mut mi.rtt {
+            rtt.deviation = Micros::new(deviation_us);
+        }
+        let view = View {
+            mi: &mi,
+            est: &est,
+            rate: RATE,
+            pkt_bytes: PKT,
+            params: &params,
+        };
+        assert_eq!(view.tolerated_queue(), Micros::from_millis(10));
+        view.jitter()
+    };
+    assert_eq!(jitter(1500), Micros::new(1500));
+    assert_eq!(
+        jitter(2000),
+        Micros::new(2000),
+        "a fifth of what is tolerated"
+    );
+    assert_eq!(jitter(5000), Micros::new(17_000), "3 ms are beyond");
+}
