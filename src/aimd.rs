@@ -12,7 +12,9 @@
 //! ```
 //!
 //! Equal additions and multiplicative cuts make flows equal (Chiu and Jain, 1989). This contains upstream's "fast
-//! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs.
+//! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs. Until then
+//! it bears as much loss above 25 packets as the loss handbrake lets flows of Vivace bear: one that yields where they do not
+//! leaves them the path, and they never learn that it is shared.
 //!
 //! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is an eighth
 //! to half of what it has, and stands in the queue before a report tells of it.
@@ -152,9 +154,14 @@ impl Aimd {
         } else {
             CLEAR_SIGMAS
         };
+        let borne = if window_pkts < view.params.low_exit {
+            0.0
+        } else {
+            view.params.hb_loss_congestive.get()
+        };
         let lossy = match est.class(mi) {
             LossClass::None => false,
-            LossClass::Congestive => est.loss_beyond(mi, sigmas) > 0.0,
+            LossClass::Congestive => est.loss_beyond(mi, sigmas) > borne,
             LossClass::Random | LossClass::Unknown => est.excess_loss(mi) > LOSS_LIMIT,
         };
         let lossy = lossy && !(view.is_idle() && est.excess_loss(mi) < IDLE_LOSS);
@@ -373,6 +380,16 @@ mod tests {
         assert_eq!(wide(2), (RATE * 2.0 * 0.8, Reason::ClimbLoss));
         let (_, reason) = step(&mut Aimd::default(), 1_000_000, 55_000, 1);
         assert_eq!(reason, Reason::ClimbLoss, "a loss in eleven is not rare");
+    }
+
+    #[test]
+    fn a_wide_window_bears_what_vivace_bears() {
+        let answer = |lost| {
+            let mut climber = Aimd::default();
+            step_at(RATE * 6.0, &mut climber, 1_000_000, 140_000, lost).1
+        };
+        assert_ne!(answer(1), Reason::ClimbLoss, "1.6 %");
+        assert_eq!(answer(2), Reason::ClimbLoss, "3.2 %");
     }
 
     #[test]
