@@ -22,6 +22,8 @@
 //! Alone, a flow of Vivace sees the slope of its own queue and seldom needs a drain. Among climbers it sees none, since they yield
 //! to it: it would keep what it has, drain after drain. So it becomes one of them.
 //!
+//! The first time, the queue must have stood for half a second as well: flows that start one after the other make it stand, too.
+//!
 //! A competition lasts `--compete-secs`, twice that if it comes again at once, and so on; then the queue is tested
 //! again. Where it stands, the flow goes on with the window it had before the test, or every test would cost it a third of its
 //! share. When it is found empty, it was somebody's who has left (or did not compete for it), or the buffer is short; for as
@@ -29,8 +31,8 @@
 //! empty, or the flow grows without a loss: then those who share it yield, and would go on yielding.
 //!
 //! Limits: flows of this algorithm that wrongly compete hold each other there, until a test of one of them finds the
-//! queue empty. A path with jitter of more than a packet or two has no flat RTTs: after a route change to a longer path
-//! it is competed with until the window of the smallest RTT ends.
+//! queue empty. Where RTTs jitter, one that is far below the others makes a longer path doubtful, which is then competed with until
+//! the window of the smallest RTT ends.
 
 use super::View;
 use super::queue::HOLDOFF_RTTS;
