@@ -10,8 +10,8 @@ use pathlab::path::{Path, SERVER};
 use pathlab::scenario::PathSpec;
 use pathlab::tun::EndSettings;
 use std::fs;
-use std::io::Write;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,9 +115,17 @@ impl Greedy {
         (self.info().bytes_acked() - before) as f64 / start.elapsed().as_secs_f64()
     }
 
-    fn end(self) {
+    /// Ends when both sides have closed: a FIN that meets a path which is gone is repeated for more than a minute, and its socket
+    /// keeps the congestion control.
+    fn end(mut self) {
         self.stop.store(true, SeqCst);
         self.sender.join().unwrap();
+        self.socket.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(
+            self.socket.read(&mut [0]).unwrap(),
+            0,
+            "the sink says nothing"
+        );
         drop(self.socket);
         self.receiver.join().unwrap();
         self.path.close().unwrap();
