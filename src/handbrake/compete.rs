@@ -261,15 +261,14 @@ impl CompeteRule {
         };
         let now = view.est.now();
         let standing = view.standing_queue();
-        self.suspect(now);
-        self.from = self.from.max(view.rate);
+        self.suspect(view);
         self.back_offs = self.back_offs.saturating_add(1);
         self.in_a_row = self.in_a_row.saturating_add(1);
         let given_up = self.back_offs > GIVEN_UP_AFTER
             && view.rate <= self.from * GIVEN_UP
             && view.stands_high();
         let stands = given_up || self.in_a_row >= IN_A_ROW;
-        if stands && self.has_lasted(now) && !is_off(view.params) {
+        if stands && self.may_compete(view) {
             return self.competitor(view);
         }
         let fell = self
@@ -295,22 +294,23 @@ impl CompeteRule {
         enough && view.mi.rtt.is_some_and(flat) && view.est.excess_loss(view.mi) <= 0.0
     }
 
-    /// The first action begins the suspicion.
-    fn suspect(&mut self, now: Micros) {
+    /// The first action begins the suspicion; the highest rate is what the flow had before it yielded.
+    fn suspect(&mut self, view: &View<'_>) {
         if self.suspected == Micros::ZERO {
-            self.suspected = now;
+            self.suspected = view.est.now();
         }
+        self.from = self.from.max(view.rate);
     }
 
-    /// Whether the suspicion is old enough, or was confirmed before.
-    fn has_lasted(&self, now: Micros) -> bool {
-        self.window_pkts.is_some() || now - self.suspected >= SUSPECTED_FOR
+    /// Whether the suspicion is old enough, or was confirmed before, and competing is allowed.
+    fn may_compete(&self, view: &View<'_>) -> bool {
+        let lasted = view.est.now() - self.suspected >= SUSPECTED_FOR;
+        (self.window_pkts.is_some() || lasted) && !is_off(view.params)
     }
 
     fn acted_in_vain(&mut self, rtt: &RttStats, view: &View<'_>) -> Effect {
         let now = view.est.now();
-        self.suspect(now);
-        self.from = self.from.max(view.rate);
+        self.suspect(view);
         self.in_vain = self.in_vain.saturating_add(1);
         let level = level(rtt, view);
         let lossless = view.est.excess_loss(view.mi) <= 0.0;
@@ -324,8 +324,8 @@ impl CompeteRule {
             self.adopted = Some(path);
             return Effect::LongerPath(path);
         }
-        let enough = u32::from(self.in_vain) >= view.params.compete_after && self.has_lasted(now);
-        if is_off(view.params) || !enough {
+        let too_few = u32::from(self.in_vain) < view.params.compete_after;
+        if too_few || !self.may_compete(view) {
             return Effect::Fine;
         }
         self.competitor(view)
@@ -403,6 +403,12 @@ mod tests {
     fn drain_soon(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effect {
         wait(rule);
         with_view(params, rtt, spread, 1, |view| rule.drained(view))
+    }
+
+    /// A back-off of the climber, half a second after the one before.
+    fn back_off(rule: &mut CompeteRule, params: &Params, rtt: u64) -> Effect {
+        wait(rule);
+        with_view(params, rtt, 2000, 1, |view| rule.backed_off(view))
     }
 
     /// Half a second passes, in which the queue goes on standing if it stood.
@@ -584,11 +590,9 @@ mod tests {
                 ..CompeteRule::default()
             };
             // Cubic's sawtooth: the queue goes down again and again, and stays above 3/4 of the path's 40 ms.
-            let effects = [95_000, 80_000].into_iter().cycle().take(9).map(|rtt| {
-                wait(&mut rule);
-                with_view(&params, rtt, 2000, 1, |view| rule.backed_off(view))
-            });
-            effects.collect::<Vec<_>>()
+            let rtts = [95_000, 80_000].into_iter().cycle().take(9);
+            rtts.map(|rtt| back_off(&mut rule, &params, rtt))
+                .collect::<Vec<_>>()
         };
         let at_once = RATE * AT_ONCE;
         assert!(matches!(after(9.0)[8], Effect::Competitor { from, .. } if from == at_once));
@@ -663,8 +667,7 @@ mod tests {
         // Up and down, so that each back-off seems to lower it now and then.
         let back_off = |rule: &mut CompeteRule, k: u64| {
             let rtt = if k.is_multiple_of(2) { 64_000 } else { 56_000 };
-            wait(rule);
-            with_view(&params, rtt, 2000, 1, |view| rule.backed_off(view))
+            back_off(rule, &params, rtt)
         };
         let mut rule = CompeteRule::default();
         let effects: Vec<_> = (0..12).map(|k| back_off(&mut rule, k)).collect();
