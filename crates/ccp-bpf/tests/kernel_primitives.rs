@@ -292,9 +292,11 @@ fn measure(agent: &Agent, netns: &Netns, ip: IpAddr, max_rate: Option<u64>) -> M
             &rate.to_ne_bytes(),
         );
     }
-    // On a busy machine the agent's answer may take a while; until then the fallback paces.
+    // On a busy machine the agent's answer may take a while; until then the fallback paces. Where
+    // the agent was late the flow offers itself again with an ACK.
     let port = u32::from(socket.local_addr().unwrap().port());
     wait_until("the agent drives the flow", || {
+        socket.write_all(&[0]).unwrap();
         let seen = agent.meter.seen.lock().unwrap();
         seen.values().any(|(info, _)| info.src_port == port)
     });

@@ -101,6 +101,7 @@ extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
  * Per-socket state beside Cubic's: struct bictcp takes the first 60 bytes of
  * icsk_ca_priv, so that Cubic's own functions can run on the same socket.
  */
+#define CA_CWND(sk) (inet_csk(sk)->icsk_ca_priv[8]) /* the window that was last decided here */
 #define CA_RATED(sk) (inet_csk(sk)->icsk_ca_priv[9]) /* the agent has set the rate */
 #define CA_MODE(sk) (inet_csk(sk)->icsk_ca_priv[10]) /* CCP_DRIVE, CCP_OBSERVE, MODE_FALLBACK */
 #define CA_PRR_DELIVERED(sk) (inet_csk(sk)->icsk_ca_priv[11])
@@ -154,13 +155,29 @@ static __always_inline bool agent_alive(__u64 now)
 	return now - READ_ONCE(control.beat_us) + config.silence_us < 2ULL * config.silence_us;
 }
 
-static __always_inline void set_cwnd_packets(struct tcp_sock *tp, __u32 packets)
+/*
+ * Between two calls the kernel only makes the window smaller, but for an undo,
+ * which is decided here, too. It was seen to go on without the program of
+ * undo_cwnd, and to take for the window what was on the stack (6.18 on AMD, one
+ * undo in thousands; the kernel warns where that is negative). Such a window
+ * ends before anything is sent in it.
+ */
+static __always_inline void keep_cwnd(struct sock *sk, struct tcp_sock *tp)
 {
-	tp->snd_cwnd = min_u32(max_u32(packets, config.min_cwnd), tp->snd_cwnd_clamp);
+	if (tp->snd_cwnd > CA_CWND(sk))
+		tp->snd_cwnd = CA_CWND(sk);
+}
+
+static __always_inline void set_cwnd_packets(struct sock *sk, struct tcp_sock *tp, __u32 packets)
+{
+	packets = min_u32(max_u32(packets, config.min_cwnd), tp->snd_cwnd_clamp);
+	tp->snd_cwnd = packets;
+	CA_CWND(sk) = packets;
 }
 
 /* Where the flow may not go below some rate, its window makes room for that. */
-static __always_inline void set_cwnd(struct tcp_sock *tp, const struct ccp_flow *f, __u64 bytes)
+static __always_inline void set_cwnd(struct sock *sk, struct tcp_sock *tp, const struct ccp_flow *f,
+				     __u64 bytes)
 {
 	__u64 min_rate = READ_ONCE(f->governance.min_rate), least, packets;
 	__u32 mss = tp->mss_cache;
@@ -179,7 +196,7 @@ static __always_inline void set_cwnd(struct tcp_sock *tp, const struct ccp_flow 
 	if (!bytes)
 		return;
 	packets = bytes / mss;
-	set_cwnd_packets(tp, packets > 0x7fffffff ? 0x7fffffff : packets);
+	set_cwnd_packets(sk, tp, packets > 0x7fffffff ? 0x7fffffff : packets);
 }
 
 /* UNLIMITED_RATE leaves only the socket's own limit, and without one does not pace. */
@@ -277,6 +294,7 @@ static __always_inline void fallback_ack(struct sock *sk, struct tcp_sock *tp, _
 		cubictcp_cong_avoid(sk, ack, rs->acked_sacked);
 	else
 		tcp_reno_cong_avoid(sk, ack, rs->acked_sacked);
+	CA_CWND(sk) = tp->snd_cwnd;
 	pace_by_window(sk, tp);
 }
 
@@ -298,6 +316,7 @@ static __always_inline void leave_agent(struct sock *sk, struct tcp_sock *tp, st
 	if (bdp < cwnd)
 		cwnd = max_u32(bdp, TCP_INIT_CWND);
 	tp->snd_cwnd = min_u32(cwnd, tp->snd_cwnd_clamp);
+	CA_CWND(sk) = tp->snd_cwnd;
 	tp->snd_ssthresh = max_u32(cwnd, 2);
 	CA_PRR_DELIVERED(sk) = tp->prr_out;
 	CA_MODE(sk) = MODE_FALLBACK;
@@ -501,7 +520,7 @@ static __always_inline void check_mailbox(struct sock *sk, struct tcp_sock *tp, 
 		return;
 	if (f->regs[CCP_REG_IMPLICIT + 5])
 		CA_RATED(sk) = 1;
-	set_cwnd(tp, f, f->regs[CCP_REG_IMPLICIT + 4]);
+	set_cwnd(sk, tp, f, f->regs[CCP_REG_IMPLICIT + 4]);
 	set_governed_rate(sk, f, f->regs[CCP_REG_IMPLICIT + 5]);
 }
 
@@ -574,6 +593,7 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 	__u32 wanted;
 	bool alive;
 
+	keep_cwnd(sk, tp);
 	if (!f) {
 		fallback_ack(sk, tp, ack, rs);
 		return;
@@ -604,7 +624,7 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 			set_governed_rate(sk, f, rate);
 		/* The kernel makes it smaller after a timeout. */
 		if (tp->snd_cwnd < config.min_cwnd)
-			set_cwnd_packets(tp, tp->snd_cwnd);
+			set_cwnd_packets(sk, tp, tp->snd_cwnd);
 	} else {
 		if (mode == MODE_FALLBACK && alive && may_run(wanted) && !is_barred(f, now) &&
 		    now > f->last_create_us + config.create_retry_us)
@@ -655,7 +675,7 @@ void BPF_PROG(ccp_epilogue, struct sock *sk)
 	if (!f)
 		return;
 	if (CA_MODE(sk) == CCP_DRIVE) {
-		set_cwnd(tcp_sk(sk), f, f->regs[CCP_REG_IMPLICIT + 4]);
+		set_cwnd(sk, tcp_sk(sk), f, f->regs[CCP_REG_IMPLICIT + 4]);
 		rate = sk->sk_pacing_rate;
 		set_governed_rate(sk, f, f->regs[CCP_REG_IMPLICIT + 5]);
 		if (sk->sk_pacing_rate != rate)
@@ -690,6 +710,7 @@ void BPF_PROG(ccp_init, struct sock *sk)
 
 	CA_MODE(sk) = MODE_FALLBACK;
 	CA_PRR_DELIVERED(sk) = 0;
+	CA_CWND(sk) = tp->snd_cwnd;
 	CA_SLOT(sk) = 0;
 	if (have_cubic())
 		cubictcp_init(sk);
@@ -791,10 +812,12 @@ SEC("struct_ops/ccp_undo_cwnd")
 __u32 BPF_PROG(ccp_undo_cwnd, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 cwnd = min_u32(tp->snd_cwnd, CA_CWND(sk));
 
-	if (CA_MODE(sk) == CCP_DRIVE)
-		return tp->snd_cwnd;
-	return max_u32(tp->snd_cwnd, tp->prior_cwnd);
+	if (CA_MODE(sk) != CCP_DRIVE)
+		cwnd = max_u32(cwnd, tp->prior_cwnd);
+	CA_CWND(sk) = max_u32(CA_CWND(sk), cwnd);
+	return cwnd;
 }
 
 /* Called before the socket takes the new state. */
@@ -818,8 +841,10 @@ void BPF_PROG(ccp_set_state, struct sock *sk, __u8 new_state)
 	} else if (new_state < TCP_CA_CWR && (old == TCP_CA_CWR || old == TCP_CA_Recovery)) {
 		/* tcp_end_cwnd_reduction() */
 		if (tp->snd_ssthresh < TCP_INFINITE_SSTHRESH &&
-		    (old == TCP_CA_CWR || tp->undo_marker))
+		    (old == TCP_CA_CWR || tp->undo_marker)) {
 			tp->snd_cwnd = max_u32(tp->snd_ssthresh, 1);
+			CA_CWND(sk) = tp->snd_cwnd;
+		}
 	}
 	if (have_cubic())
 		cubictcp_state(sk, new_state);
@@ -849,6 +874,7 @@ __u32 BPF_PROG(ccp_min_tso_segs, struct sock *sk)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct ccp_flow *f = flow_of(sk);
 
+	keep_cwnd(sk, tp);
 	if (f && agent_alive(tp->tcp_mstamp))
 		check_mailbox(sk, tp, f, tp->tcp_mstamp);
 	return sk->sk_pacing_rate < 150000 ? 1 : 2;
