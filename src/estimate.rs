@@ -67,6 +67,8 @@ pub struct Estimator {
     wire_factor: f64,
     pkts_per_ack: f64,
     delivered_pkts: f64,
+    /// What arrived in the last interval that tells; zero before.
+    arrived: Rate,
 }
 
 impl Estimator {
@@ -85,6 +87,7 @@ impl Estimator {
             wire_factor: 1.0,
             pkts_per_ack: 1.0,
             delivered_pkts: 0.0,
+            arrived: Rate::ZERO,
         }
     }
 
@@ -144,6 +147,7 @@ impl Estimator {
             // A burst of late ACKs can arrive faster than anything was sent.
             let arrived = mi.goodput.min(mi.send_rate * 1.1);
             self.goodput.push(self.now, arrived.bytes_per_sec());
+            self.arrived = arrived;
         }
         if let Some(asked) = mi.asked.filter(|_| whole && mi.pkts() >= SLOPE_MIN_PKTS) {
             let factor = asked.bytes_in(mi.sent_for) / (mi.pkts() * context.mss_bytes);
@@ -200,6 +204,12 @@ impl Estimator {
     #[must_use]
     pub fn goodput_max(&self) -> Option<Rate> {
         self.goodput.get(self.now).map(Rate::from_bytes_per_sec)
+    }
+
+    /// Goodput of the last interval that told one, if any did.
+    #[must_use]
+    pub fn goodput(&self) -> Option<Rate> {
+        (self.arrived > Rate::ZERO).then_some(self.arrived)
     }
 
     /// Bytes per packet as the pacer counts them.

@@ -207,6 +207,29 @@ fn the_window_is_slow_starts_first_and_twice_the_rates_later() {
     assert_eq!(tiny.cwnd, Bytes::new(4 * MSS));
 }
 
+#[test]
+fn behind_a_queue_what_arrives_bounds_the_window() {
+    let rate = Rate::from_bytes_per_sec(250e3);
+    let (mut controller, _) = new(Some((rate, Micros::new(40_000))), 20 * MSS);
+    // Ten packets per RTT on the empty path; then they arrive in four times that, through a queue of 60 ms.
+    for (at, rtt, gap) in [(0, 40_000, 4_000), (1_000_000, 100_000, 16_000)] {
+        let acks: Vec<_> = (0..10).map(|i| (i * gap, rtt, 0)).collect();
+        let tag = u64::from(controller.plan.number) * 32 + 5;
+        controller.on_report(&report(tag, at, &acks, 40_000));
+    }
+    let est = controller.estimator();
+    let arrived = est.goodput().unwrap();
+    assert!((arrived / (rate * 0.25) - 1.0).abs() < 0.01, "{arrived}");
+    let (sent, window) = (controller.rate, controller.cwnd.get() as f64);
+    let most = 1.5 * arrived.bytes_in(est.srtt() + Micros::from_millis(1))
+        + sent.bytes_in(Micros::new(40_000));
+    assert!((window - most).abs() < 1.0, "{window} of {most}");
+    assert!(
+        window < 1.7 * sent.bytes_in(est.srtt()),
+        "{window} of {sent}"
+    );
+}
+
 fn with(params: Params, resume: Option<(Rate, Micros)>) -> Controller {
     let start = FlowStart {
         mss: Bytes::new(MSS),
