@@ -710,7 +710,7 @@ void BPF_PROG(ccp_init, struct sock *sk)
 
 	CA_MODE(sk) = MODE_FALLBACK;
 	CA_PRR_DELIVERED(sk) = 0;
-	CA_CWND(sk) = tp->snd_cwnd;
+	CA_CWND(sk) = ~0U; /* the initial window is the route's, and may come later */
 	CA_SLOT(sk) = 0;
 	if (have_cubic())
 		cubictcp_init(sk);
