@@ -168,11 +168,15 @@ static __always_inline void keep_cwnd(struct sock *sk, struct tcp_sock *tp)
 		tp->snd_cwnd = CA_CWND(sk);
 }
 
-static __always_inline void set_cwnd_packets(struct sock *sk, struct tcp_sock *tp, __u32 packets)
+static __always_inline void decide_cwnd(struct sock *sk, struct tcp_sock *tp, __u32 packets)
 {
-	packets = min_u32(max_u32(packets, config.min_cwnd), tp->snd_cwnd_clamp);
 	tp->snd_cwnd = packets;
 	CA_CWND(sk) = packets;
+}
+
+static __always_inline void set_cwnd_packets(struct sock *sk, struct tcp_sock *tp, __u32 packets)
+{
+	decide_cwnd(sk, tp, min_u32(max_u32(packets, config.min_cwnd), tp->snd_cwnd_clamp));
 }
 
 /* Where the flow may not go below some rate, its window makes room for that. */
@@ -315,8 +319,7 @@ static __always_inline void leave_agent(struct sock *sk, struct tcp_sock *tp, st
 
 	if (bdp < cwnd)
 		cwnd = max_u32(bdp, TCP_INIT_CWND);
-	tp->snd_cwnd = min_u32(cwnd, tp->snd_cwnd_clamp);
-	CA_CWND(sk) = tp->snd_cwnd;
+	decide_cwnd(sk, tp, min_u32(cwnd, tp->snd_cwnd_clamp));
 	tp->snd_ssthresh = max_u32(cwnd, 2);
 	CA_PRR_DELIVERED(sk) = tp->prr_out;
 	CA_MODE(sk) = MODE_FALLBACK;
@@ -812,12 +815,12 @@ SEC("struct_ops/ccp_undo_cwnd")
 __u32 BPF_PROG(ccp_undo_cwnd, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 cwnd = min_u32(tp->snd_cwnd, CA_CWND(sk));
 
-	if (CA_MODE(sk) != CCP_DRIVE)
-		cwnd = max_u32(cwnd, tp->prior_cwnd);
-	CA_CWND(sk) = max_u32(CA_CWND(sk), cwnd);
-	return cwnd;
+	keep_cwnd(sk, tp);
+	if (CA_MODE(sk) == CCP_DRIVE)
+		return tp->snd_cwnd;
+	CA_CWND(sk) = max_u32(CA_CWND(sk), tp->prior_cwnd);
+	return max_u32(tp->snd_cwnd, tp->prior_cwnd);
 }
 
 /* Called before the socket takes the new state. */
@@ -841,10 +844,8 @@ void BPF_PROG(ccp_set_state, struct sock *sk, __u8 new_state)
 	} else if (new_state < TCP_CA_CWR && (old == TCP_CA_CWR || old == TCP_CA_Recovery)) {
 		/* tcp_end_cwnd_reduction() */
 		if (tp->snd_ssthresh < TCP_INFINITE_SSTHRESH &&
-		    (old == TCP_CA_CWR || tp->undo_marker)) {
-			tp->snd_cwnd = max_u32(tp->snd_ssthresh, 1);
-			CA_CWND(sk) = tp->snd_cwnd;
-		}
+		    (old == TCP_CA_CWR || tp->undo_marker))
+			decide_cwnd(sk, tp, max_u32(tp->snd_ssthresh, 1));
 	}
 	if (have_cubic())
 		cubictcp_state(sk, new_state);
