@@ -68,7 +68,7 @@ pub struct Estimator {
     pkts_per_ack: f64,
     delivered_pkts: f64,
     /// What arrived in the last interval that tells; zero before.
-    arrived: Rate,
+    last_goodput: Rate,
 }
 
 impl Estimator {
@@ -87,7 +87,7 @@ impl Estimator {
             wire_factor: 1.0,
             pkts_per_ack: 1.0,
             delivered_pkts: 0.0,
-            arrived: Rate::ZERO,
+            last_goodput: Rate::ZERO,
         }
     }
 
@@ -147,7 +147,7 @@ impl Estimator {
             // A burst of late ACKs can arrive faster than anything was sent.
             let arrived = mi.goodput.min(mi.send_rate * 1.1);
             self.goodput.push(self.now, arrived.bytes_per_sec());
-            self.arrived = arrived;
+            self.last_goodput = arrived;
         }
         if let Some(asked) = mi.asked.filter(|_| whole && mi.pkts() >= SLOPE_MIN_PKTS) {
             let factor = asked.bytes_in(mi.sent_for) / (mi.pkts() * context.mss_bytes);
@@ -208,8 +208,8 @@ impl Estimator {
 
     /// Goodput of the last interval that told one, if any did.
     #[must_use]
-    pub fn goodput(&self) -> Option<Rate> {
-        (self.arrived > Rate::ZERO).then_some(self.arrived)
+    pub fn last_goodput(&self) -> Option<Rate> {
+        (self.last_goodput > Rate::ZERO).then_some(self.last_goodput)
     }
 
     /// Bytes per packet as the pacer counts them.

@@ -26,9 +26,9 @@ pub(super) const FIRST_REPORT: Micros = Micros::new(20);
 /// Window over rate x RTT, and during the fast start.
 const WINDOW_GAIN: f64 = 2.0;
 const STARTUP_WINDOW_GAIN: f64 = 2.5;
-/// The window is at most this times what arrives in an RTT, and what the rate sends in the smallest RTT, which is less than the
-/// above where a queue stands and less arrives than is sent. Source: simulated, see docs/performance.md: crowds lose a tenth
-/// less. With 1.2 they lose still less, but their queue goes more slowly, and flows compete with it.
+/// Times what arrives in an RTT; with what the rate sends in the smallest RTT this is the largest window of Vivace and of the
+/// climber. Source: simulated, see docs/performance.md: crowds lose a tenth less. With 1.2 they lose still less, but their queue
+/// goes more slowly, and flows compete with it.
 const ARRIVED_GAIN: f64 = 1.5;
 /// Packets that the fast start may have in flight beyond the initial window, per packet delivered. Slow start has 1; a ramp
 /// that doubles per RTT needs 1, and some room for ACKs that come late. The initial window counts as delivered with its first
@@ -260,11 +260,13 @@ impl Controller {
             Phase::PlainStart(_) => STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt),
             Phase::Vivace(_) | Phase::Aimd(_) | Phase::Upstream(_) => {
                 let highest = self.plan.highest();
-                let clocked = self.est.goodput().filter(|_| self.is_clocked());
-                let clocked = clocked.map_or(f64::INFINITY, |goodput| {
-                    ARRIVED_GAIN * pkts_in(goodput, rtt) + pkts_in(highest, self.est.rtt_min())
-                });
-                clocked.min(WINDOW_GAIN * pkts_in(highest, rtt))
+                let net = WINDOW_GAIN * pkts_in(highest, rtt);
+                match self.est.last_goodput() {
+                    Some(goodput) if self.is_clocked() => net.min(
+                        ARRIVED_GAIN * pkts_in(goodput, rtt) + pkts_in(highest, self.est.rtt_min()),
+                    ),
+                    _ => net,
+                }
             }
         };
         sane_window(pkts * self.mss_bytes, self.mss_bytes)

@@ -218,7 +218,7 @@ fn behind_a_queue_what_arrives_bounds_the_window() {
         controller.on_report(&report(tag, at, &acks, 40_000));
     }
     let est = controller.estimator();
-    let arrived = est.goodput().unwrap();
+    let arrived = est.last_goodput().unwrap();
     assert!((arrived / (rate * 0.25) - 1.0).abs() < 0.01, "{arrived}");
     let (sent, window) = (controller.rate, controller.cwnd.get() as f64);
     let most = 1.5 * arrived.bytes_in(est.srtt() + Micros::from_millis(1))
