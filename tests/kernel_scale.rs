@@ -21,6 +21,10 @@ const MEASURED: Duration = Duration::from_secs(6);
 const END: Duration = Duration::from_secs(20);
 /// Share of one core.
 const CPU_LIMIT: f64 = 0.25;
+/// Connections that may deliver nothing in the last 2 s. Two packets per connection fit into the path and a tenth of them
+/// is lost, so that now and then one segment is lost four times over and waits for its retransmission timer, under any
+/// congestion control: of a thousand of Cubic's, two were seen at once.
+const SILENT_MAX: usize = 10;
 /// The agent must have driven the median flow, and every flow, for at least this share of its life.
 const DRIVEN_MEDIAN: f64 = 0.99;
 const DRIVEN_MIN: f64 = 0.9;
@@ -71,10 +75,12 @@ fn run(name: &str) {
         .collect();
     driven.sort_by(f64::total_cmp);
     let (least, median) = (driven[0], driven[driven.len() / 2]);
-    println!("driven by the agent: {median:.3} of the median flow's life, {least:.3} at least");
+    println!(
+        "driven by the agent: {median:.3} of the median flow's life, {least:.3} at least; {silent} silent at the end"
+    );
     test.end();
     measured!(
-        silent == 0,
+        silent <= SILENT_MAX,
         "{silent} connections without progress in the last 2 s"
     );
     measured!(
