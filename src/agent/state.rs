@@ -1,0 +1,243 @@
+//! What an agent knows of one flow: its controller, its policy, and its sums.
+
+use super::Shared;
+use super::fact::{FlowFact, local_and_remote};
+use super::kept::Ends;
+use crate::controller::{Controller, FlowStart};
+use crate::plan::{Decision, Reason};
+use crate::policy::{Arm, Connection, Role, Verdict};
+use crate::program::RawReport;
+use crate::record::{self, Decided, Line};
+use crate::stats::{Carried, FlowLive, Outcome};
+use crate::units::{Bytes, Micros, Rate};
+use portus::DatapathInfo;
+use portus::lang::Scope;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What outlives a spell of the datapath's fallback.
+pub(super) struct State {
+    /// Number in records.
+    pub(super) flow: u64,
+    pub(super) ends: Ends,
+    pub(super) mss: u32,
+    /// When it began, in [`Shared::at_s`].
+    pub(super) began_s: f64,
+    /// The registers of the program, once it is installed.
+    pub(super) scope: Option<Arc<Scope>>,
+    pub(super) send_failed: bool,
+    pub(super) controller: Controller,
+    pub(super) params_version: u32,
+    /// The flow as policies look at it.
+    connection: Connection,
+    pub(super) verdict: Verdict,
+    /// How old it was when it came under its policy.
+    met_at: Duration,
+    /// The governor's mark.
+    pub(super) governed: u32,
+    /// The round of [`crate::stats::Live`] in which the flow last told its numbers.
+    pub(super) told: u32,
+    decisions: [u32; Reason::ALL.len()],
+    pub(super) lost_pkts: f64,
+    pub(super) rtt_sum_us: f64,
+    pub(super) rtt_samples: f64,
+    pub(super) rtt_min_us: u64,
+    /// Sum of the rates asked for, one for each report, Mbit/s.
+    pub(super) rate_sum_mbit: f64,
+}
+
+impl State {
+    /// A new flow under its policy, and what is decided first.
+    pub(super) fn begin(
+        shared: &Shared,
+        info: &DatapathInfo,
+        fact: Option<FlowFact>,
+        resume: Option<(Rate, Micros)>,
+    ) -> (Box<Self>, Decision) {
+        let (local, remote) = local_and_remote(info, fact);
+        let flow = shared.flows.fetch_add(1, Ordering::Relaxed) + 1;
+        let seed = shared.seed.wrapping_add(flow);
+        let start = FlowStart {
+            mss: Bytes::new(u64::from(info.mss)),
+            init_cwnd: Bytes::new(u64::from(info.init_cwnd)),
+            resume,
+        };
+        let params_version = shared.params_version.load(Ordering::Acquire);
+        let assignments = &shared.assignments;
+        let connection = assignments.connection((local, remote), fact);
+        let verdict = assignments.assign(info.sock_id, &connection, &shared.stats.policies);
+        let params = shared.params(verdict.policy);
+        if params_version > 0 {
+            shared.record(|| Line::Params {
+                flow: None,
+                params: record::texts(&params),
+            });
+        }
+        let (controller, first) = Controller::new(params, seed, start);
+        shared.record(|| Line::Start {
+            flow,
+            at_s: shared.at_s(),
+            sock_id: info.sock_id,
+            local,
+            remote,
+            mss: u64::from(info.mss),
+            init_cwnd: u64::from(info.init_cwnd),
+            seed,
+            resume: record::resumed(resume),
+            decision: Decided::from(&first),
+        });
+        let state = Self {
+            flow,
+            ends: (info.src_ip, info.src_port, info.dst_ip, info.dst_port),
+            mss: info.mss,
+            began_s: shared.at_s(),
+            scope: None,
+            send_failed: false,
+            controller,
+            params_version,
+            connection,
+            verdict,
+            met_at: fact.map_or(Duration::ZERO, |fact| fact.age),
+            governed: 0,
+            told: 0,
+            decisions: [0; Reason::ALL.len()],
+            lost_pkts: 0.0,
+            rtt_sum_us: 0.0,
+            rtt_samples: 0.0,
+            rtt_min_us: u64::MAX,
+            rate_sum_mbit: 0.0,
+        };
+        (Box::new(state), first)
+    }
+
+    /// The datapath hands a flow back that it took: goes on with its controller.
+    pub(super) fn readopt(
+        &mut self,
+        info: &DatapathInfo,
+        resume: Option<(Rate, Micros)>,
+        shared: &Shared,
+    ) -> Decision {
+        self.reassign(info.sock_id, shared);
+        let init_cwnd = Bytes::new(u64::from(info.init_cwnd));
+        self.go_on(init_cwnd, resume, shared)
+    }
+
+    /// From this window, rate and RTT.
+    fn go_on(&mut self, cwnd: Bytes, resume: Option<(Rate, Micros)>, shared: &Shared) -> Decision {
+        let decision = self.controller.readopt(cwnd, resume);
+        shared.record(|| Line::Readopt {
+            flow: self.flow,
+            at_s: shared.at_s(),
+            init_cwnd: cwnd.get(),
+            resume: record::resumed(resume),
+            decision: Decided::from(&decision),
+        });
+        decision
+    }
+
+    /// Puts a flow under the policy that is in force for it now; says under which role it was before.
+    fn reassign(&mut self, sock_id: u32, shared: &Shared) -> Role {
+        let fact = shared.facts(sock_id);
+        shared.assignments.complete(&mut self.connection, fact);
+        let stats = &shared.stats.policies;
+        let verdict = shared.assignments.assign(sock_id, &self.connection, stats);
+        let is_new = (&verdict.name, verdict.role) != (&self.verdict.name, self.verdict.role);
+        if is_new {
+            let age = fact.map(|fact| fact.age);
+            self.met_at = age.unwrap_or(self.met_at);
+            tracing::info!(
+                target: "flow",
+                sock_id, policy = &*verdict.name, role = verdict.role.name(), was = self.verdict.role.name(),
+                "flow under another policy"
+            );
+        }
+        std::mem::replace(&mut self.verdict, verdict).role
+    }
+
+    pub(super) fn count(&mut self, raw: &RawReport, decision: &Decision) {
+        self.decisions[decision.reason as usize] += 1;
+        self.rate_sum_mbit += decision.rate.mbit();
+        self.lost_pkts += raw.lost as f64;
+        if raw.n > 0 {
+            self.rtt_sum_us += raw.sr as f64;
+            self.rtt_samples += raw.n as f64;
+            self.rtt_min_us = self.rtt_min_us.min(raw.rmin);
+        }
+    }
+
+    pub(super) fn reports(&self) -> u64 {
+        self.decisions.iter().copied().map(u64::from).sum()
+    }
+
+    pub(super) fn delivered_pkts(&self) -> f64 {
+        self.controller.estimator().delivered_pkts()
+    }
+
+    /// Parameters, and policies, have changed: the next report is answered under the new ones. Returns whether the agent
+    /// takes the flow over from the kernel with it.
+    pub(super) fn take_changes(&mut self, sock_id: u32, shared: &Shared, version: u32) -> bool {
+        self.params_version = version;
+        let before = self.reassign(sock_id, shared);
+        let (flow, params) = (self.flow, shared.params(self.verdict.policy));
+        shared.record(|| Line::Params {
+            flow: Some(flow),
+            params: record::texts(&params),
+        });
+        self.controller.set_params(params);
+        before.is_observed() && self.verdict.role == Role::Driven
+    }
+
+    /// The kernel hands the flow over while its program runs: goes on from what it sends now, not from what it would have
+    /// sent.
+    pub(super) fn take_over(&mut self, shared: &Shared, sent: Rate) -> Decision {
+        let srtt = self.controller.estimator().srtt();
+        let known = Some((sent, srtt)).filter(|_| sent > Rate::ZERO && srtt > Micros::ZERO);
+        let resume = record::resume(record::resumed(known));
+        let cwnd = Bytes::from_f64(sent.bytes_in(srtt));
+        self.go_on(cwnd, resume, shared)
+    }
+
+    /// How the flow fared, and in which arm of an experiment.
+    pub(super) fn outcome(&self, carried: Carried, duration: Duration) -> Option<(Arm, Outcome)> {
+        let (arm, unit) = self.verdict.arm?;
+        let packets = f64::from(carried.packets_delivered) + f64::from(carried.packets_lost);
+        let sampled = self.rtt_samples > 0.0;
+        let outcome = Outcome {
+            unit,
+            duration,
+            bytes: carried.bytes_acked,
+            rtt_s: sampled.then(|| self.rtt_sum_us * 1e-6 / self.rtt_samples),
+            rtt_min_s: sampled.then_some(self.rtt_min_us as f64 * 1e-6),
+            loss: (packets > 0.0).then(|| f64::from(carried.packets_lost) / packets),
+            met_at: self.met_at,
+        };
+        Some((arm, outcome))
+    }
+
+    /// What is shown of the flow while it runs.
+    pub(super) fn live(&self, decision: &Decision) -> FlowLive {
+        let est = self.controller.estimator();
+        FlowLive {
+            phase: decision.phase,
+            reason: decision.reason,
+            rate: decision.rate,
+            cwnd: decision.cwnd,
+            srtt: est.srtt(),
+            rtt_min: est.rtt_min(),
+            reports: self.reports(),
+        }
+    }
+
+    /// `reason=count` of every kind of decision that happened.
+    pub(super) fn decisions(&self) -> String {
+        let counted = Reason::ALL
+            .iter()
+            .map(|reason| (reason.name(), self.decisions[*reason as usize]));
+        let texts: Vec<_> = counted
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{name}={count}"))
+            .collect();
+        texts.join(" ")
+    }
+}

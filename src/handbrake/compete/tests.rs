@@ -1,0 +1,296 @@
+use super::*;
+use crate::estimate::{Estimator, Mi};
+use crate::handbrake::tests::{PKT, RATE, interval};
+
+/// What the rule makes of a drain that ended at `rtt`, by `spread` µs above its smallest, long after the one before.
+fn drain(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effect {
+    rule.returned = 0;
+    drain_soon(rule, params, rtt, spread)
+}
+
+/// The same soon after the one before.
+fn drain_soon(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effect {
+    wait(rule);
+    with_view(params, rtt, spread, 1, |view| rule.drained(view))
+}
+
+/// A back-off of the climber, half a second after the one before.
+fn back_off(rule: &mut CompeteRule, params: &Params, rtt: u64) -> Effect {
+    wait(rule);
+    with_view(params, rtt, 2000, 1, |view| rule.backed_off(view))
+}
+
+/// Half a second passes, in which the queue goes on standing if it stood.
+fn wait(rule: &mut CompeteRule) {
+    rule.suspected = rule.suspected.min(Micros::new(1));
+}
+
+fn with_view<T>(
+    params: &Params,
+    rtt: u64,
+    spread: u64,
+    lost_every: u64,
+    tell: impl FnOnce(&View<'_>) -> T,
+) -> T {
+    let (est, mut mi): (Estimator, Mi) = interval(RATE, rtt, lost_every);
+    if let Some(stats) = &mut mi.rtt {
+        stats.mean = stats.min + Micros::new(spread);
+    }
+    tell(&View {
+        mi: &mi,
+        est: &est,
+        rate: RATE,
+        pkt_bytes: PKT,
+        params,
+    })
+}
+
+#[test]
+fn a_drain_that_works_means_nothing() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    for _ in 0..10 {
+        assert_eq!(drain(&mut rule, &params, 42_000, 0), Effect::Fine);
+    }
+    assert_eq!(rule.in_vain, 0);
+}
+
+#[test]
+fn a_queue_that_comes_back_after_drain_after_drain_is_shared() {
+    let params = Params::default();
+    let effects = |rtts: [u64; 5]| {
+        let mut rule = CompeteRule::default();
+        drain(&mut rule, &params, 42_000, 2000);
+        rtts.map(|rtt| drain_soon(&mut rule, &params, rtt, 2000))
+    };
+    let shared = effects([42_000; 5]).map(|effect| effect == Effect::Shared);
+    assert_eq!(shared, [false, false, true, false, false]);
+    let mixed = effects([60_000, 42_000, 60_000, 42_000, 60_000]);
+    assert!(mixed.contains(&Effect::Shared), "{mixed:?}");
+    let in_vain = effects([60_000, 64_000, 68_000, 72_000, 76_000]);
+    assert!(!in_vain.contains(&Effect::Shared), "{in_vain:?}");
+}
+
+#[test]
+fn a_flat_rtt_that_no_drain_lowers_is_the_paths() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    assert_eq!(
+        drain(&mut rule, &params, 75_000, 100),
+        Effect::Fine,
+        "once is not enough"
+    );
+    let longer = Effect::LongerPath(Micros::new(75_000));
+    assert_eq!(drain(&mut rule, &params, 75_000, 100), longer);
+}
+
+#[test]
+fn a_full_queue_is_flat_but_loses_packets() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    for _ in 0..3 {
+        let effect = with_view(&params, 79_000, 0, 10, |view| rule.drained(view));
+        assert_eq!(effect, Effect::Fine);
+    }
+}
+
+#[test]
+fn a_queue_that_stands_and_moves_is_a_competitors() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    for rtt in [60_000, 64_000, 68_000, 72_000] {
+        assert_eq!(drain(&mut rule, &params, rtt, 2000), Effect::Fine);
+    }
+    let Effect::Competitor {
+        until,
+        from,
+        window_pkts,
+    } = drain(&mut rule, &params, 76_000, 2000)
+    else {
+        panic!()
+    };
+    assert_eq!((from, window_pkts), (RATE, None));
+    let first = with_view(&params, 76_000, 0, 1, |view| until - view.est.now());
+    assert_eq!(first, params.compete_secs);
+    // Again at once: fewer actions are enough, it goes on where it was, and lasts twice as long.
+    let now = with_view(&params, 76_000, 0, 1, |view| view.est.now());
+    rule.competed(321.0, now, &params);
+    assert_eq!(drain(&mut rule, &params, 60_000, 2000), Effect::Fine);
+    let Effect::Competitor {
+        until, window_pkts, ..
+    } = drain(&mut rule, &params, 70_000, 2000)
+    else {
+        panic!()
+    };
+    assert_eq!(window_pkts, Some(321.0));
+    let second = with_view(&params, 70_000, 0, 1, |view| until - view.est.now());
+    assert_eq!(second, params.compete_secs * 2.0);
+}
+
+#[test]
+fn a_queue_that_has_not_stood_for_long_is_nobodys_yet() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    let act = |rule: &mut CompeteRule, round: u64| {
+        with_view(&params, 60_000 + round * 1500, 2000, 1, |view| {
+            rule.drained(view)
+        })
+    };
+    for round in 0..10 {
+        assert_eq!(act(&mut rule, round), Effect::Fine, "all at one time");
+    }
+    wait(&mut rule);
+    assert!(matches!(act(&mut rule, 10), Effect::Competitor { .. }));
+}
+
+#[test]
+fn an_empty_queue_ends_all_suspicion() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    for round in 0..20 {
+        assert_eq!(
+            drain(&mut rule, &params, 60_000 + round * 500, 2000),
+            Effect::Fine
+        );
+        if round % 3 == 2 {
+            with_view(&params, 41_000, 0, 1, |view| rule.note(view));
+        }
+    }
+}
+
+#[test]
+fn it_can_be_switched_off_and_routes_are_still_followed() {
+    let params = Params {
+        no_handbrake: "compete".parse().unwrap(),
+        ..Params::default()
+    };
+    let mut rule = CompeteRule::default();
+    for round in 0..20 {
+        assert_eq!(
+            drain(&mut rule, &params, 60_000 + round * 1500, 2000),
+            Effect::Fine
+        );
+    }
+    drain(&mut rule, &params, 75_000, 0);
+    let longer = Effect::LongerPath(Micros::new(75_000));
+    assert_eq!(drain(&mut rule, &params, 75_000, 0), longer);
+}
+
+#[test]
+fn a_fall_below_an_adopted_rtt_makes_it_doubtful() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    drain(&mut rule, &params, 75_000, 0);
+    assert!(matches!(
+        drain(&mut rule, &params, 75_000, 0),
+        Effect::LongerPath(_)
+    ));
+    with_view(&params, 60_000, 0, 1, |view| rule.note(view));
+    for _ in 0..4 {
+        assert_eq!(
+            drain(&mut rule, &params, 75_000, 0),
+            Effect::Fine,
+            "not believed again"
+        );
+    }
+    let fifth = drain(&mut rule, &params, 75_000, 0);
+    assert!(matches!(fifth, Effect::Competitor { .. }), "{fifth:?}");
+}
+
+#[test]
+fn a_climber_that_has_given_up_its_rate_to_a_queue_competes() {
+    let params = Params::default();
+    let after = |had: f64| {
+        let mut rule = CompeteRule {
+            from: RATE * had,
+            ..CompeteRule::default()
+        };
+        // Cubic's sawtooth: the queue goes down again and again, and stays above 3/4 of the path's 40 ms.
+        let rtts = [95_000, 80_000].into_iter().cycle().take(9);
+        rtts.map(|rtt| back_off(&mut rule, &params, rtt))
+            .collect::<Vec<_>>()
+    };
+    let at_once = RATE * AT_ONCE;
+    assert!(matches!(after(17.0)[8], Effect::Competitor { from, .. } if from == at_once));
+    assert_eq!(after(17.0)[..8], [Effect::Fine; 8], "not before");
+    assert_eq!(after(15.0), [Effect::Fine; 9], "it has not given up enough");
+}
+
+#[test]
+fn back_offs_that_lower_the_queue_are_no_suspicion() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    for rtt in [78_000, 70_000, 62_000, 79_000, 71_000, 63_000] {
+        let effect = with_view(&params, rtt, 2000, 1, |view| rule.backed_off(view));
+        assert_eq!(effect, Effect::Fine);
+    }
+    assert!(rule.in_vain <= 1, "{}", rule.in_vain);
+}
+
+/// A rule after its first competition, which ended at 321 packets.
+fn after_a_competition(params: &Params) -> CompeteRule {
+    let mut rule = CompeteRule::default();
+    for rtt in [60_000, 64_000, 68_000, 72_000, 76_000] {
+        drain(&mut rule, params, rtt, 2000);
+    }
+    let now = with_view(params, 76_000, 0, 1, |view| view.est.now());
+    rule.competed(321.0, now, params);
+    rule
+}
+
+#[test]
+fn a_queue_that_is_empty_at_the_test_is_still_expected_again() {
+    let params = Params::default();
+    let mut rule = after_a_competition(&params);
+    assert_eq!(drain(&mut rule, &params, 42_000, 0), Effect::Fine);
+    assert_eq!(drain(&mut rule, &params, 60_000, 2000), Effect::Fine);
+    let second = drain(&mut rule, &params, 64_000, 2000);
+    assert!(
+        matches!(second, Effect::Competitor { window_pkts: Some(pkts), .. } if pkts == 321.0),
+        "{second:?}"
+    );
+    // Long afterwards it is forgotten.
+    let mut rule = after_a_competition(&params);
+    rule.expected_until = Micros::ZERO;
+    for rtt in [42_000, 60_000, 64_000, 68_000, 72_000] {
+        assert_eq!(drain(&mut rule, &params, rtt, 2000), Effect::Fine, "{rtt}");
+    }
+    let fifth = drain(&mut rule, &params, 76_000, 2000);
+    assert!(
+        matches!(
+            fifth,
+            Effect::Competitor {
+                window_pkts: None,
+                ..
+            }
+        ),
+        "{fifth:?}"
+    );
+}
+
+#[test]
+fn after_others_have_yielded_suspicion_begins_anew() {
+    let params = Params::default();
+    let mut rule = after_a_competition(&params);
+    rule.yielded_to();
+    for rtt in [60_000, 64_000, 68_000, 72_000] {
+        assert_eq!(drain(&mut rule, &params, rtt, 2000), Effect::Fine);
+    }
+}
+
+#[test]
+fn a_queue_that_stands_through_a_dozen_back_offs_is_a_competitors() {
+    let params = Params::default();
+    // Up and down, so that each back-off seems to lower it now and then.
+    let back_off = |rule: &mut CompeteRule, k: u64| {
+        let rtt = if k.is_multiple_of(2) { 64_000 } else { 56_000 };
+        back_off(rule, &params, rtt)
+    };
+    let mut rule = CompeteRule::default();
+    let effects: Vec<_> = (0..12).map(|k| back_off(&mut rule, k)).collect();
+    assert_eq!(effects[..11], [Effect::Fine; 11]);
+    assert!(
+        matches!(effects[11], Effect::Competitor { .. }),
+        "{effects:?}"
+    );
+    // A crowd's queue is tolerable after a few.
+    let mut rule = CompeteRule::default();
+    for k in 0..100 {
+        assert_eq!(back_off(&mut rule, k), Effect::Fine);
+        if k % 11 == 10 {
+            rule.climbed();
+        }
+    }
+}

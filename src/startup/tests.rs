@@ -1,0 +1,237 @@
+use super::*;
+use crate::estimate::SlotContext;
+use crate::estimate::tests::report;
+
+const PKT: f64 = 1000.0;
+const RATE: Rate = Rate::from_bytes_per_sec(2e6);
+
+/// What is known of a slot of 20 ms.
+fn context(asked: Option<Rate>) -> SlotContext {
+    SlotContext {
+        asked,
+        length: Micros::new(20_000),
+        mss_bytes: PKT,
+    }
+}
+
+/// 40 packets asked for, sent and received at `rate`.
+fn full_slot(startup: &mut Startup, est: &mut Estimator, rate: Rate, at: u64) -> Verdict {
+    let gap = (1e6 * PKT / rate.bytes_per_sec()) as u64;
+    let acks: Vec<_> = (0..40).map(|i| (i * gap, 40_000, 0)).collect();
+    let mi = est.observe(&report(33, at, &acks, 40 * gap), context(Some(rate)));
+    startup.on_mi(&mi, est, rate, PKT, &Params::default())
+}
+
+/// 40 packets sent 0.5 ms apart (2 MB/s) after an idle path of 40 ms was seen; `rtt` and `lost` by packet number.
+fn verdict(rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Verdict {
+    verdicts(1, rtt, lost)[0]
+}
+
+/// The same for some slots that are alike.
+fn verdicts(slots: u64, rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Vec<Verdict> {
+    let params = Params::default();
+    let mut est = Estimator::new(&params);
+    est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+    let acks: Vec<_> = (0..40).map(|i| (i * 500, rtt(i), lost(i))).collect();
+    let mut startup = Startup::new(Micros::ZERO);
+    let slot = |at| {
+        let mi = est.observe(&report(33, at, &acks, 20_000), context(Some(RATE)));
+        startup.on_mi(&mi, &est, RATE, PKT, &params)
+    };
+    (1..=slots).map(|i| i * 100_000).map(slot).collect()
+}
+
+#[test]
+fn it_doubles_per_rtt_since_the_slot_was_sent() {
+    // 20 ms of slot and 40 ms of RTT; no report makes more of it than one and a half RTTs.
+    let Verdict::Grow(rate, Reason::Grow) = verdict(|i| 40_000 + 20 * (i % 3), |_| 0) else {
+        panic!()
+    };
+    let rtts: f64 = 1.0 + 20.0 / 40.02;
+    assert!((rate / (RATE * rtts.exp2()) - 1.0).abs() < 0.01, "{rate}");
+}
+
+#[test]
+fn it_ends_where_something_else_limits_the_flow() {
+    let params = Params::default();
+    let mut est = Estimator::new(&params);
+    let (mut startup, mut rate) = (Startup::new(Micros::ZERO), RATE);
+    for round in 0..60_u64 {
+        // 40 packets in 20 ms, whatever the rate.
+        let acks: Vec<_> = (0..40).map(|i| (i * 500, 40_000, 0)).collect();
+        let raw = report(37, 20_000 * round, &acks, 20_000);
+        let mi = est.observe(&raw, context(Some(RATE * 3.0)));
+        match startup.on_mi(&mi, &est, rate, PKT, &params) {
+            Verdict::Grow(next, _) => rate = next,
+            Verdict::Leave(next, reason) => {
+                assert_eq!(reason, Reason::Plateau);
+                assert!((next / RATE - 1.5).abs() < 0.1, "{next}");
+                return;
+            }
+            _ => {}
+        }
+        assert!(rate <= RATE * 3.2, "{rate}");
+    }
+    panic!("it goes on for ever at {rate}");
+}
+
+#[test]
+fn ten_percent_of_loss_is_tolerated_and_a_third_is_not() {
+    let light = verdict(|_| 40_000, |i| u64::from(i % 10 == 0));
+    assert!(matches!(light, Verdict::Grow(..)), "{light:?}");
+    let heavy = verdict(|_| 40_000, |i| u64::from(i % 2 == 0));
+    assert!(
+        matches!(heavy, Verdict::Leave(_, Reason::FullLoss)),
+        "{heavy:?}"
+    );
+}
+
+#[test]
+fn losses_slow_it_and_their_sum_ends_it() {
+    let rtt = |i| 40_000 + 20 * (i % 3);
+    let grown = |lost| match verdict(rtt, |i| u64::from(i < lost)) {
+        Verdict::Grow(rate, reason) => (rate, reason),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(grown(1), grown(0), "one tells nothing");
+    assert_eq!(grown(2).1, Reason::GrowLess);
+    assert!(grown(2).0 < grown(0).0 && grown(4).0 < grown(2).0);
+    // A fifth is within the deviations of one slot.
+    let fifth = verdicts(2, rtt, |i| u64::from(i % 4 == 0));
+    assert!(matches!(fifth[0], Verdict::Wait(_)), "{fifth:?}");
+    let ended = matches!(fifth[1], Verdict::Leave(_, Reason::FullLoss));
+    assert!(ended, "{fifth:?}");
+}
+
+#[test]
+fn a_standing_queue_ends_it() {
+    let full = verdict(|_| 51_000, |_| 0);
+    assert!(
+        matches!(full, Verdict::Leave(rate, Reason::FullQueue) if rate <= RATE),
+        "{full:?}"
+    );
+}
+
+#[test]
+fn jitter_without_loss_is_no_queue() {
+    // 20 ms wide: the mean RTT is more than a quarter above the smallest.
+    let jitter = |i: u64| 41_000 + 1700 * ((i * 7) % 13);
+    let clean = verdict(jitter, |_| 0);
+    assert!(matches!(clean, Verdict::Grow(..)), "{clean:?}");
+    let lossy = verdict(jitter, |i| u64::from(i == 7));
+    assert!(
+        matches!(lossy, Verdict::Leave(_, Reason::FullQueue)),
+        "{lossy:?}"
+    );
+}
+
+#[test]
+fn what_the_train_tells_bounds_the_ramp_until_more_arrives() {
+    let mut est = Estimator::new(&Params::default());
+    let mut startup = Startup::on_path(Micros::ZERO, Some(RATE));
+    assert_eq!(startup.second_rate(RATE), Some(RATE * SECOND_PART));
+    assert_eq!(startup.second_rate(RATE * 0.1), Some(RATE * 0.5));
+    assert_eq!(startup.within_path(RATE * 3.0), RATE);
+    let mut grown = |rate, at| full_slot(&mut startup, &mut est, rate, at);
+    let to = |verdict: Verdict| match verdict {
+        Verdict::Grow(rate, _) => rate / RATE,
+        other => panic!("{other:?}"),
+    };
+    let below = to(grown(RATE * 0.8, 100_000));
+    assert!(
+        (below - 1.0).abs() < 1e-9,
+        "as far as the train tells: {below}"
+    );
+    let at = to(grown(RATE, 120_000));
+    assert!((at - BEYOND_TRAIN).abs() < 0.05, "{at}");
+    let wrong = to(grown(RATE * 1.3, 140_000));
+    assert!(
+        wrong > 1.3 * BEYOND_TRAIN + 0.1,
+        "the train was wrong: {wrong}"
+    );
+}
+
+#[test]
+fn a_growing_queue_ends_it_at_the_rate_that_arrived() {
+    // +100 us per 500 us: a capacity of 1 / 1.2 of the rate; the mean queue stays below 4 ms.
+    let full = verdict(|i| 40_000 + 100 * i, |_| 0);
+    let Verdict::Leave(rate, Reason::FullSlope) = full else {
+        panic!("{full:?}")
+    };
+    assert!((rate / (RATE * LEAVE) - 1.0 / 1.2).abs() < 0.02, "{rate}");
+}
+
+#[test]
+fn a_growing_queue_within_jitter_ends_it_when_it_goes_on() {
+    // +60 us per 500 us, four to five standard errors in RTTs that jitter by 3 ms.
+    let rtt = |i: u64| 40_000 + 60 * i + 300 * ((i * 7 + 5) % 11);
+    let verdicts = verdicts(2, rtt, |_| 0);
+    assert!(
+        matches!(
+            verdicts[..],
+            [
+                Verdict::Grow(_, Reason::GrowLess),
+                Verdict::Leave(_, Reason::FullSlope)
+            ]
+        ),
+        "{verdicts:?}"
+    );
+}
+
+#[test]
+fn slow_arrivals_end_it() {
+    // A step in the RTT of single packets: no slope to speak of, but the ACKs span 1.4 times the sending time.
+    let full = verdict(|i| if i < 39 { 40_000 } else { 50_000 }, |_| 0);
+    assert!(
+        matches!(
+            full,
+            Verdict::Leave(_, Reason::FullSpacing | Reason::FullSlope)
+        ),
+        "{full:?}"
+    );
+}
+
+#[test]
+fn a_hint_of_a_slope_grows_less() {
+    let hint = verdict(|i| 40_000 + 15 * i, |_| 0);
+    let Verdict::Grow(rate, Reason::GrowLess) = hint else {
+        panic!("{hint:?}")
+    };
+    assert!(rate < RATE * 1.25, "{rate}");
+}
+
+#[test]
+fn half_empty_slots_and_few_samples_do_not_grow() {
+    let params = Params::default();
+    let mut est = Estimator::new(&params);
+    let mut startup = Startup::new(Micros::ZERO);
+    let sparse: Vec<_> = (0..10).map(|i| (i * 2000, 40_000, 0)).collect();
+    let mi = est.observe(&report(34, 100_000, &sparse, 20_000), context(Some(RATE)));
+    assert_eq!(
+        startup.on_mi(&mi, &est, RATE, PKT, &params),
+        Verdict::Wait(Reason::AppLimited)
+    );
+    let mi = est.observe(
+        &report(33, 200_000, &[(0, 40_000, 0); 3], 1500),
+        context(Some(RATE)),
+    );
+    assert_eq!(
+        startup.on_mi(&mi, &est, RATE, PKT, &params),
+        Verdict::Wait(Reason::Wait)
+    );
+}
+
+#[test]
+fn bursts_of_an_application_bound_the_rate_by_its_goodput() {
+    let mut est = Estimator::new(&Params::default());
+    let mut startup = Startup::new(Micros::ZERO);
+    let mut rate = RATE;
+    // One full slot in ten, each judged alone: 0.2 MB/s in the mean however fast the burst.
+    for round in 0..40_u64 {
+        if let Verdict::Grow(next, _) = full_slot(&mut startup, &mut est, rate, 200_000 * round) {
+            rate = next;
+        }
+    }
+    // The first burst alone cannot be told from a flow that fills its slots.
+    assert!(rate <= RATE * 3.0, "{rate}");
+}
