@@ -302,7 +302,7 @@ impl Controller {
                 self.drain(from)
             }
             Action::Restart { at_once } => {
-                self.phase = Phase::Startup(Startup::again(self.est.now(), at_once));
+                self.phase = Phase::Startup(Startup::again(&self.est, at_once));
                 self.startup_plan()
             }
         };

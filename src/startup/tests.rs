@@ -104,6 +104,38 @@ fn losses_slow_it_and_their_sum_ends_it() {
 }
 
 #[test]
+fn a_restart_bears_little_more_than_the_paths_own_losses() {
+    let params = Params::default();
+    let mut est = Estimator::new(&params);
+    let slot = |est: &mut Estimator, at: u64, every: u64| {
+        let acks: Vec<_> = (0..40)
+            .map(|i| (i * 500, 40_000, u64::from(i % every == 0)))
+            .collect();
+        est.observe(
+            &report(33, at * 100_000, &acks, 20_000),
+            context(Some(RATE)),
+        )
+    };
+    est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+    est.observe(&report(9, 1, &[(0, 140_000, 0); 8], 1000), context(None));
+    for at in 1..20 {
+        slot(&mut est, at, 20);
+    }
+    let ends = |mut startup: Startup, every: u64| {
+        let mut est = est.clone();
+        (20..40).any(|at| {
+            let mi = slot(&mut est, at, every);
+            let verdict = startup.on_mi(&mi, &est, RATE, PKT, &params);
+            matches!(verdict, Verdict::Leave(_, Reason::FullLoss))
+        })
+    };
+    let restart = || Startup::again(&est, false);
+    assert!(!ends(restart(), 20), "what the path always loses");
+    assert!(ends(restart(), 8), "an eighth");
+    assert!(!ends(Startup::new(Micros::ZERO), 8), "a start cannot know");
+}
+
+#[test]
 fn a_standing_queue_ends_it() {
     let full = verdict(|_| 51_000, |_| 0);
     assert!(
