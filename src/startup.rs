@@ -99,7 +99,7 @@ const TRAIN_WRONG: f64 = 1.2;
 /// Reports remembered: more than an RTT of slots.
 const HISTORY: usize = 8;
 /// Growth per RTT of a restart. Source: upstream's growth.
-const RESTART_GAIN: f32 = 1.5;
+const RESTART_GAIN: f64 = 1.5;
 /// Loss beyond the path's own that does not end a restart. Source: simulated, a thousand flows on 2.5 packets each: where a restart
 /// may lose 10 %, as a start, one of them takes a sixth of the path from those who yield to their losses.
 const RESTART_LOSS: f64 = 0.02;
@@ -122,16 +122,22 @@ pub enum Verdict {
     Leave(Rate, Reason),
 }
 
+/// What a restart has beyond a first start.
+#[derive(Clone, Copy, Debug)]
+struct Restart {
+    /// The path's own losses when it began.
+    known_loss: f32,
+    /// It grows with the first plan.
+    at_once: bool,
+}
+
 /// State of the fast start.
 #[derive(Clone, Debug)]
 pub struct Startup {
     best: Rate,
     /// The last slot had a hint of a slope.
     hinted: bool,
-    gain_max: f32,
-    /// The path's own losses, if it is a restart; infinite otherwise.
-    known_loss: f32,
-    at_once: bool,
+    restart: Option<Restart>,
     /// When the rate last grew.
     grown: Micros,
     /// (time in us, packets delivered so far) of the last reports, both modulo 2^32.
@@ -152,9 +158,7 @@ impl Startup {
         Self {
             best: Rate::ZERO,
             hinted: false,
-            gain_max: f32::INFINITY,
-            known_loss: f32::INFINITY,
-            at_once: false,
+            restart: None,
             grown: now,
             history: [(0, 0); HISTORY],
             reports: 0,
@@ -198,9 +202,10 @@ impl Startup {
     #[must_use]
     pub fn again(est: &Estimator, at_once: bool) -> Self {
         Self {
-            gain_max: RESTART_GAIN,
-            known_loss: est.loss_floor() as f32,
-            at_once,
+            restart: Some(Restart {
+                known_loss: est.loss_floor() as f32,
+                at_once,
+            }),
             ..Self::new(est.now())
         }
     }
@@ -208,19 +213,22 @@ impl Startup {
     /// Whether the first plan grows from its first slot on.
     #[must_use]
     pub fn grows_at_once(&self) -> bool {
-        self.at_once
+        self.restart.is_some_and(|restart| restart.at_once)
     }
 
     /// Growth per RTT.
     #[must_use]
     pub fn gain(&self, params: &Params) -> f64 {
-        params.startup_gain.min(self.gain_max.into())
+        let gain = params.startup_gain;
+        self.restart.map_or(gain, |_| gain.min(RESTART_GAIN))
     }
 
     /// Loss that does not end it: a first start does not know the path's own, a restart does.
     fn loss_tolerance(&self, params: &Params) -> f64 {
         let unknown = params.startup_loss_tolerance.get();
-        unknown.min(f64::from(self.known_loss) + RESTART_LOSS)
+        self.restart.map_or(unknown, |restart| {
+            unknown.min(f64::from(restart.known_loss) + RESTART_LOSS)
+        })
     }
 
     /// Judges one report. `rate` is the current rate.

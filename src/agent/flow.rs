@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::fact::{local_and_remote, resume};
+use super::kept::ends;
 use super::state::State;
 use crate::plan::{Command, Decision, Reason};
 use crate::policy::Role;
@@ -28,8 +29,7 @@ impl<I: Ipc> Pk3cFlow<I> {
         let sock_id = info.sock_id;
         let fact = shared.facts(sock_id);
         let resume = resume(fact, info.init_cwnd);
-        let ends = (info.src_ip, info.src_port, info.dst_ip, info.dst_port);
-        let kept = shared.kept.take(sock_id, ends);
+        let kept = shared.kept.take(sock_id, ends(info));
         let readopted = kept.is_some();
         shared.stats.counters.flow_started(readopted);
         let (state, first) = match kept {
@@ -201,8 +201,8 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             decisions = state.decisions(),
             bytes_acked,
             goodput_mbit = bytes_acked as f64 * 8e-6 / duration_s.max(1e-6),
-            rtt_min_ms = (state.rtt_samples > 0.0).then_some(state.rtt_min_us as f64 * 1e-3),
-            rtt_mean_ms = (state.rtt_samples > 0.0).then_some(state.rtt_sum_us * 1e-3 / state.rtt_samples),
+            rtt_min_ms = state.rtt_min(1e-3),
+            rtt_mean_ms = state.rtt_mean(1e-3),
             loss = state.lost_pkts / (state.lost_pkts + state.delivered_pkts()).max(1.0),
             fallback_episodes = fact.map(|fact| fact.fallback_episodes),
             policy = &*state.verdict.name,

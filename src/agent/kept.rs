@@ -1,6 +1,7 @@
 //! Flows that the datapath took back without ending them: they come again when it hears the agent anew.
 
 use super::state::State;
+use portus::DatapathInfo;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +13,11 @@ const KEEP_MAX: usize = 4096;
 
 /// The four numbers that tell one connection from another on the same socket id.
 pub(super) type Ends = (u32, u32, u32, u32);
+
+/// Those of a flow, as CREATE has them.
+pub(super) fn ends(info: &DatapathInfo) -> Ends {
+    (info.src_ip, info.src_port, info.dst_ip, info.dst_port)
+}
 
 struct Kept {
     since: Instant,
@@ -35,8 +41,11 @@ impl KeptFlows {
 
     /// The flow between these ends, if it was kept and not for too long.
     pub(super) fn take(&self, sock_id: u32, ends: Ends) -> Option<Box<State>> {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = map.remove(&sock_id)?;
+        let kept = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&sock_id)?;
         (kept.state.ends == ends && kept.since.elapsed() < KEEP).then_some(kept.state)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::fact::{FlowFact, local_and_remote};
-use super::kept::Ends;
+use super::kept::{Ends, ends};
 use crate::controller::{Controller, FlowStart};
 use crate::plan::{Decision, Reason};
 use crate::policy::{Arm, Connection, Role, Verdict};
@@ -40,9 +40,9 @@ pub(super) struct State {
     pub(super) told: u32,
     decisions: [u32; Reason::ALL.len()],
     pub(super) lost_pkts: f64,
-    pub(super) rtt_sum_us: f64,
-    pub(super) rtt_samples: f64,
-    pub(super) rtt_min_us: u64,
+    rtt_sum_us: f64,
+    rtt_samples: f64,
+    rtt_min_us: u64,
     /// Sum of the rates asked for, one for each report, Mbit/s.
     pub(super) rate_sum_mbit: f64,
 }
@@ -89,7 +89,7 @@ impl State {
         });
         let state = Self {
             flow,
-            ends: (info.src_ip, info.src_port, info.dst_ip, info.dst_port),
+            ends: ends(info),
             mss: info.mss,
             began_s: shared.at_s(),
             scope: None,
@@ -198,17 +198,26 @@ impl State {
         self.go_on(cwnd, resume, shared)
     }
 
+    /// The mean RTT sample in units of which a microsecond is `unit`, if there were any.
+    pub(super) fn rtt_mean(&self, unit: f64) -> Option<f64> {
+        (self.rtt_samples > 0.0).then(|| self.rtt_sum_us * unit / self.rtt_samples)
+    }
+
+    /// The smallest, likewise.
+    pub(super) fn rtt_min(&self, unit: f64) -> Option<f64> {
+        (self.rtt_samples > 0.0).then_some(self.rtt_min_us as f64 * unit)
+    }
+
     /// How the flow fared, and in which arm of an experiment.
     pub(super) fn outcome(&self, carried: Carried, duration: Duration) -> Option<(Arm, Outcome)> {
         let (arm, unit) = self.verdict.arm?;
         let packets = f64::from(carried.packets_delivered) + f64::from(carried.packets_lost);
-        let sampled = self.rtt_samples > 0.0;
         let outcome = Outcome {
             unit,
             duration,
             bytes: carried.bytes_acked,
-            rtt_s: sampled.then(|| self.rtt_sum_us * 1e-6 / self.rtt_samples),
-            rtt_min_s: sampled.then_some(self.rtt_min_us as f64 * 1e-6),
+            rtt_s: self.rtt_mean(1e-6),
+            rtt_min_s: self.rtt_min(1e-6),
             loss: (packets > 0.0).then(|| f64::from(carried.packets_lost) / packets),
             met_at: self.met_at,
         };

@@ -27,18 +27,23 @@ fn verdict(rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Verdict {
     verdicts(1, rtt, lost)[0]
 }
 
-/// The same for some slots that are alike.
+/// What arrives of such a slot at this time.
+fn slot(est: &mut Estimator, at: u64, rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Mi {
+    let acks: Vec<_> = (0..40).map(|i| (i * 500, rtt(i), lost(i))).collect();
+    est.observe(&report(33, at, &acks, 20_000), context(Some(RATE)))
+}
+
+/// The verdicts of some slots that are alike.
 fn verdicts(slots: u64, rtt: impl Fn(u64) -> u64, lost: impl Fn(u64) -> u64) -> Vec<Verdict> {
     let params = Params::default();
     let mut est = Estimator::new(&params);
     est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
-    let acks: Vec<_> = (0..40).map(|i| (i * 500, rtt(i), lost(i))).collect();
     let mut startup = Startup::new(Micros::ZERO);
-    let slot = |at| {
-        let mi = est.observe(&report(33, at, &acks, 20_000), context(Some(RATE)));
+    let judge = |at| {
+        let mi = slot(&mut est, at, &rtt, &lost);
         startup.on_mi(&mi, &est, RATE, PKT, &params)
     };
-    (1..=slots).map(|i| i * 100_000).map(slot).collect()
+    (1..=slots).map(|i| i * 100_000).map(judge).collect()
 }
 
 #[test]
@@ -107,24 +112,19 @@ fn losses_slow_it_and_their_sum_ends_it() {
 fn a_restart_bears_little_more_than_the_paths_own_losses() {
     let params = Params::default();
     let mut est = Estimator::new(&params);
-    let slot = |est: &mut Estimator, at: u64, every: u64| {
-        let acks: Vec<_> = (0..40)
-            .map(|i| (i * 500, 40_000, u64::from(i % every == 0)))
-            .collect();
-        est.observe(
-            &report(33, at * 100_000, &acks, 20_000),
-            context(Some(RATE)),
-        )
+    let losing = |est: &mut Estimator, at: u64, every: u64| {
+        let lost = |i| u64::from(i % every == 0);
+        slot(est, at * 100_000, |_| 40_000, lost)
     };
     est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
     est.observe(&report(9, 1, &[(0, 140_000, 0); 8], 1000), context(None));
     for at in 1..20 {
-        slot(&mut est, at, 20);
+        losing(&mut est, at, 20);
     }
     let ends = |mut startup: Startup, every: u64| {
         let mut est = est.clone();
         (20..40).any(|at| {
-            let mi = slot(&mut est, at, every);
+            let mi = losing(&mut est, at, every);
             let verdict = startup.on_mi(&mi, &est, RATE, PKT, &params);
             matches!(verdict, Verdict::Leave(_, Reason::FullLoss))
         })
