@@ -57,6 +57,28 @@ fn counter(name: &str) -> u64 {
         .value
 }
 
+/// How long the module lets an agent be silent, until dropped. The one CPU of a guest, a thousand threads on it, leaves
+/// the agent's one thread waiting for longer than the module does; what is asked here is not how fast the machine is.
+struct Silence {
+    before: String,
+}
+
+impl Silence {
+    const FILE: &str = "/sys/module/tcp_ccp/parameters/silence_ms";
+
+    fn allow(silence: Duration) -> Self {
+        let before = std::fs::read_to_string(Self::FILE).unwrap();
+        std::fs::write(Self::FILE, silence.as_millis().to_string()).unwrap();
+        Self { before }
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        std::fs::write(Self::FILE, &self.before).unwrap();
+    }
+}
+
 fn rejected() -> u64 {
     let all = counters();
     let rejected = all.iter().filter(|c| c.name.starts_with("rejected/"));
@@ -481,10 +503,12 @@ fn kernel_five_hundred_flows_are_driven_at_once() {
     drop(file);
     const FLOWS: usize = 500;
     const LEN: usize = 600_000;
-    let (dropped, refused) = (
-        counter("counters/reports_dropped"),
-        counter("counters/flows_refused"),
-    );
+    let _patient = Silence::allow(Duration::from_secs(5));
+    let lost = || {
+        let names = ["reports_dropped", "flows_refused", "fallbacks"];
+        names.map(|name| counter(&format!("counters/{name}")))
+    };
+    let before = lost();
     // A flow that sends before the agent has met it is the kernel's, and soon at its end.
     let all_met = |observer: &Observer| {
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -505,8 +529,7 @@ fn kernel_five_hundred_flows_are_driven_at_once() {
     let reports: usize = seen.iter().map(|flow| flow.reports).sum();
     println!("{reports} reports, the agent drove each flow for at least {least:.3} of its life");
     assert!(least > 0.5 && reports > 2 * FLOWS);
-    assert_eq!(counter("counters/reports_dropped"), dropped);
-    assert_eq!(counter("counters/flows_refused"), refused);
+    assert_eq!(lost(), before, "reports, flows and fallbacks");
 }
 
 /// What a flow carries is known while it lives. Drained, it goes on under CUBIC, without the agent's rate; afterwards,
