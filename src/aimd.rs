@@ -22,13 +22,17 @@
 //! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what is
 //! sent faster than it arrives until a report tells of it.
 //!
+//! A queue of more than half an RTT takes several back-offs to drain. What those beyond the first give up is taken back when the
+//! queue is gone, if nobody else took it: whoever is alone sees as much arrive as before, however little it sends, until the
+//! queue is gone; among others, less of what arrives is its own.
+//!
 //! It needs no attribution: the rate is steered without a new plan, and every report moves it a little. Growth is
 //! never credited to intervals that were not sent in full.
 //!
 //! Limits: reports come an RTT late, so that ten flows of ten packets lose twice what Cubic's lose. On a path of under
 //! three packets per RTT the floor of two packets per RTT is itself a queue.
 
-use crate::estimate::{Estimator, LossClass};
+use crate::estimate::{Estimator, LossClass, Mi};
 use crate::handbrake::View;
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
@@ -71,6 +75,13 @@ const EXCESS_MAX: f64 = 0.5;
 const GOODPUT_SAMPLES: f64 = 3.0;
 /// No queue back-off goes below this part of the rate.
 const BACKOFF_FLOOR: f64 = 0.6;
+/// Queue that takes several back-offs to drain, in smallest RTTs; part of what arrived at the first of them that must still arrive
+/// at the next; and how many of those in a row show that nobody shares the path. Source: simulated. One flow at 100 Mbit/s and 0.5 ms
+/// uses .992 of the path for .973, .952 for .939 with 5 % of loss. Without the first and the last, flows of a crowd that
+/// back off together take back what they should leave to each other: Jain .68 of 50 flows for .97.
+const SLOW_DRAIN_RTTS: f64 = 0.5;
+const STILL_ARRIVES: f64 = 0.9;
+const ALONE_AFTER: u8 = 3;
 /// Packets per RTT below which the climb is a whole packet per RTT, and a cut is soon regained.
 const TINY_PKTS: f64 = 8.0;
 /// Climb in packets per RTT, below that and above; and beyond the edge, as a part of the window, at least. Source: simulated on 193
@@ -96,6 +107,17 @@ pub struct Aimd {
     lossy_at: Option<Micros>,
     /// What arrived when it last backed off.
     edge: Option<Rate>,
+    /// The first back-off from a long queue that still stands.
+    drain: Option<Drain>,
+    /// How often in a row it sent less and as much arrived.
+    alone: u8,
+}
+
+/// Where the first back-off from a long queue went, and what arrived then, the path's own losses counted as arrived.
+#[derive(Clone, Copy, Debug)]
+struct Drain {
+    target: Rate,
+    arrived: Rate,
 }
 
 impl Aimd {
@@ -114,7 +136,7 @@ impl Aimd {
         Self {
             patient_until: now + srtt * HOLDOFF,
             lossy_at: Some(now),
-            edge: None,
+            ..Self::default()
         }
     }
 
@@ -198,6 +220,7 @@ impl Aimd {
                 } else {
                     LOSS_FACTOR
                 };
+                self.drain = None;
                 (rate * factor, Reason::ClimbLoss)
             } else {
                 let mean = mi.rtt.map_or(srtt, |rtt| rtt.mean);
@@ -207,16 +230,23 @@ impl Aimd {
                 } else {
                     rate
                 };
-                (
-                    rate.min(arrived).max(rate * BACKOFF_FLOOR) * (1.0 - share),
-                    Reason::ClimbQueue,
-                )
+                let target = rate.min(arrived).max(rate * BACKOFF_FLOOR) * (1.0 - share);
+                if told {
+                    let long = queue > est.rtt_min() * SLOW_DRAIN_RTTS;
+                    self.drains(target, path_rate(mi, est), long);
+                }
+                (target, Reason::ClimbQueue)
             };
             return (target.max(rate * BACKOFF_FLOOR).max(floor), reason);
         }
+        let drained = self.drain.take();
         if mi.limited || mi.stalled {
             return (rate, Reason::AppLimited);
         }
+        let rate = match drained {
+            Some(drain) if self.alone >= ALONE_AFTER => rate.max(drain.target),
+            _ => rate,
+        };
         let per_rtt = if window_pkts >= TINY_PKTS {
             CLIMB
         } else if self.edge.is_some_and(|edge| rate > edge) {
@@ -232,213 +262,27 @@ impl Aimd {
             Reason::Climb,
         )
     }
+
+    /// A back-off to `target` while so much arrives; `long` says that the queue takes several.
+    fn drains(&mut self, target: Rate, arrived: Rate, long: bool) {
+        let Some(first) = &mut self.drain else {
+            self.drain = long.then_some(Drain { target, arrived });
+            return;
+        };
+        if arrived >= first.arrived * STILL_ARRIVES {
+            self.alone = self.alone.saturating_add(1);
+        } else {
+            self.alone = 0;
+            first.target = first.target.min(target);
+        }
+    }
+}
+
+/// What a full queue lets through, as far as this flow sees it.
+fn path_rate(mi: &Mi, est: &Estimator) -> Rate {
+    let borne = mi.goodput * (1.0 / (1.0 - est.loss_floor()));
+    borne.min(mi.arrival_rate())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::estimate::tests::report;
-    use crate::estimate::{Estimator, SlotContext};
-    use crate::params::Params;
-    use crate::program::RawReport;
-
-    const PKT: f64 = 1000.0;
-    const RATE: Rate = Rate::from_bytes_per_sec(100e3);
-
-    /// What is known of an interval of 100 ms.
-    fn context(asked: Option<Rate>) -> SlotContext {
-        SlotContext {
-            asked,
-            length: Micros::new(100_000),
-            mss_bytes: PKT,
-        }
-    }
-
-    /// What it makes of this report, where the smoothed RTT is `srtt_us`.
-    fn decide(
-        climber: &mut Aimd,
-        est: &mut Estimator,
-        raw: &RawReport,
-        rate: Rate,
-        srtt_us: u64,
-    ) -> (Rate, Reason) {
-        let mi = est.observe(raw, context(Some(rate)));
-        est.assume_rtt(Micros::new(srtt_us));
-        climber.on_mi(&View {
-            mi: &mi,
-            est,
-            rate,
-            pkt_bytes: PKT,
-            params: &Params::default(),
-        })
-    }
-
-    /// 100 ms at 100 kB/s: 10 packets, on a path of 50 to 150 ms.
-    fn step(climber: &mut Aimd, at: u64, rtt: u64, lost: u64) -> (Rate, Reason) {
-        step_at(RATE, climber, at, rtt, lost)
-    }
-
-    fn step_at(rate: Rate, climber: &mut Aimd, at: u64, rtt: u64, lost: u64) -> (Rate, Reason) {
-        step_with(rate, climber, at, |_| rtt, lost)
-    }
-
-    /// `rtt` by number of the ACK.
-    fn step_with(
-        rate: Rate,
-        climber: &mut Aimd,
-        at: u64,
-        rtt: impl Fn(u64) -> u64,
-        lost: u64,
-    ) -> (Rate, Reason) {
-        let mut est = Estimator::new(&Params::default());
-        est.observe(&report(9, 0, &[(0, 50_000, 0)], 1000), context(None));
-        est.observe(&report(9, 1, &[(0, 150_000, 0); 8], 1000), context(None));
-        let gap = (1e6 * PKT / rate.bytes_per_sec()) as u64;
-        let acks: Vec<_> = (0..100_000 / gap)
-            .map(|i| (i * gap, rtt(i), u64::from(i < lost)))
-            .collect();
-        let raw = report(33, at, &acks, 100_000);
-        decide(climber, &mut est, &raw, rate, rtt(0))
-    }
-
-    #[test]
-    fn it_climbs_by_up_to_a_packet_or_half_of_one_per_rtt() {
-        let climbed = |rtt| {
-            let (rate, reason) = step(&mut Aimd::default(), 1_000_000, rtt, 0);
-            assert_eq!(reason, Reason::Climb);
-            (rate.bytes_per_sec() - 100e3) * rtt as f64 * 1e-6 / PKT
-        };
-        assert!((climbed(50_000) - 1.0).abs() < 1e-6, "an empty path");
-        // 5 of the 15 ms that one and a half packets take.
-        assert!(
-            (climbed(55_000) - 2.0 / 3.0).abs() < 1e-3,
-            "{}",
-            climbed(55_000)
-        );
-        let wide = step_at(RATE * 4.0, &mut Aimd::default(), 1_000_000, 50_000, 0).0;
-        let pkts = (wide.bytes_per_sec() - 400e3) * 0.05 / PKT;
-        assert!(
-            (pkts - 0.5).abs() < 1e-6,
-            "20 packets in the window: {pkts}"
-        );
-    }
-
-    #[test]
-    fn beyond_the_edge_a_tiny_window_climbs_by_a_sixteenth() {
-        let mut climber = Aimd::default();
-        // 100 kB/s for a queue of 50 ms: backs off, and knows that 100 kB/s arrived.
-        let backed_off = step(&mut climber, 1_000_000, 100_000, 0);
-        assert_eq!(backed_off.1, Reason::ClimbQueue);
-        let climbed = |climber: &mut Aimd, rate: Rate| {
-            let (next, reason) = step_at(rate, climber, 3_000_000, 50_000, 0);
-            assert_eq!(reason, Reason::Climb);
-            (next.bytes_per_sec() - rate.bytes_per_sec()) * 0.05 / PKT
-        };
-        let below = climbed(&mut climber, RATE * 0.9);
-        let beyond = climbed(&mut climber, RATE * 1.2);
-        assert!((below - 1.0).abs() < 1e-6, "{below}");
-        assert!((beyond - 6.0 / 16.0).abs() < 1e-6, "{beyond}");
-    }
-
-    #[test]
-    fn it_climbs_less_when_it_sends_more_than_arrives() {
-        // Acknowledged at 90 kB/s: 11 % of 100 ms of RTT will stand after two RTTs.
-        let slower = |i: u64| 50_000 + i * 1_111;
-        let (rate, reason) = step_with(RATE, &mut Aimd::default(), 1_000_000, slower, 0);
-        assert_eq!(reason, Reason::Climb);
-        let all = step(&mut Aimd::default(), 1_000_000, 50_000, 0).0;
-        assert!(rate / RATE - 1.0 < (all / RATE - 1.0) * 0.8, "{rate} {all}");
-    }
-
-    #[test]
-    fn jitter_is_no_queue() {
-        let jitter = |i: u64| 68_000 + 30_000 * (i % 2);
-        let (_, reason) = step_with(RATE, &mut Aimd::default(), 1_000_000, jitter, 0);
-        assert_eq!(
-            reason,
-            Reason::Climb,
-            "15 ms about a line, a queue of 18 ms"
-        );
-        let (_, reason) = step(&mut Aimd::default(), 1_000_000, 68_000, 0);
-        assert_eq!(reason, Reason::ClimbQueue);
-    }
-
-    #[test]
-    fn it_backs_off_from_loss_by_the_window_and_the_number_of_losses() {
-        let (rate, reason) = step(&mut Aimd::default(), 1_000_000, 140_000, 1);
-        assert_eq!(
-            (rate, reason),
-            (RATE * 0.7, Reason::ClimbLoss),
-            "14 packets"
-        );
-        let wide = |lost| step_at(RATE * 2.0, &mut Aimd::default(), 1_000_000, 140_000, lost);
-        assert_eq!(
-            wide(1),
-            (RATE * 2.0 * 0.85, Reason::ClimbLoss),
-            "28 packets, one lost"
-        );
-        assert_eq!(wide(2), (RATE * 2.0 * 0.8, Reason::ClimbLoss));
-        let (_, reason) = step(&mut Aimd::default(), 1_000_000, 55_000, 1);
-        assert_eq!(reason, Reason::ClimbLoss, "a loss in eleven is not rare");
-    }
-
-    #[test]
-    fn a_wide_window_bears_what_vivace_bears() {
-        let answer = |lost| {
-            let mut climber = Aimd::default();
-            step_at(RATE * 6.0, &mut climber, 1_000_000, 140_000, lost).1
-        };
-        assert_ne!(answer(1), Reason::ClimbLoss, "1.6 %");
-        assert_eq!(answer(2), Reason::ClimbLoss, "3.2 %");
-    }
-
-    #[test]
-    fn it_does_not_back_off_from_the_paths_own_losses() {
-        let mut est = Estimator::new(&Params::default());
-        let interval = |rtt, lost| {
-            (0..20)
-                .map(move |i| (i * 5_000, rtt, u64::from(i < lost)))
-                .collect()
-        };
-        let report_of = |at, acks: Vec<_>| report(33, at, &acks, 100_000);
-        est.observe(&report_of(1, vec![(0, 150_000, 0); 8]), context(None));
-        // 5 % at an empty queue.
-        for n in 1..30 {
-            est.observe(&report_of(n * 100_000, interval(50_000, 1)), context(None));
-        }
-        let mut answer = |rtt, lost| {
-            let raw = report_of(4_000_000, interval(rtt, lost));
-            decide(&mut Aimd::default(), &mut est, &raw, RATE * 2.0, rtt).1
-        };
-        assert_ne!(answer(140_000, 1), Reason::ClimbLoss, "one of 21");
-        assert_ne!(
-            answer(140_000, 3),
-            Reason::ClimbLoss,
-            "three, where one is the path's"
-        );
-        assert_eq!(answer(140_000, 5), Reason::ClimbLoss);
-    }
-
-    #[test]
-    fn it_is_calm_when_losses_have_long_been_rare() {
-        let mut est = Estimator::new(&Params::default());
-        est.assume_rtt(Micros::from_millis(10));
-        assert!(Aimd::default().is_calm(&est));
-        let climber = Aimd::after_loss(est.now(), est.srtt());
-        assert!(!climber.is_calm(&est));
-        est.observe(&report(9, 600_000, &[(0, 10_000, 0)], 1000), context(None));
-        assert!(climber.is_calm(&est), "61 RTTs later");
-    }
-
-    #[test]
-    fn it_takes_back_a_standing_queue_once_per_two_intervals() {
-        let mut climber = Aimd::default();
-        let (rate, reason) = step(&mut climber, 1_000_000, 100_000, 0);
-        assert_eq!(reason, Reason::ClimbQueue);
-        assert!(rate < RATE * 0.94 && rate >= RATE * 0.6, "{rate}");
-        assert_eq!(
-            step(&mut climber, 1_010_000, 100_000, 0),
-            (RATE, Reason::Wait)
-        );
-    }
-}
+mod tests;

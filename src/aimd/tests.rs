@@ -1,0 +1,264 @@
+use super::*;
+use crate::estimate::tests::report;
+use crate::estimate::{Estimator, SlotContext};
+use crate::params::Params;
+use crate::program::RawReport;
+
+const PKT: f64 = 1000.0;
+const RATE: Rate = Rate::from_bytes_per_sec(100e3);
+
+/// What is known of an interval of 100 ms.
+fn context(asked: Option<Rate>) -> SlotContext {
+    SlotContext {
+        asked,
+        length: Micros::new(100_000),
+        mss_bytes: PKT,
+    }
+}
+
+/// What it makes of this report, where the smoothed RTT is `srtt_us`.
+fn decide(
+    climber: &mut Aimd,
+    est: &mut Estimator,
+    raw: &RawReport,
+    rate: Rate,
+    srtt_us: u64,
+) -> (Rate, Reason) {
+    let mi = est.observe(raw, context(Some(rate)));
+    est.assume_rtt(Micros::new(srtt_us));
+    climber.on_mi(&View {
+        mi: &mi,
+        est,
+        rate,
+        pkt_bytes: PKT,
+        params: &Params::default(),
+    })
+}
+
+/// 100 ms at 100 kB/s: 10 packets, on a path of 50 to 150 ms.
+fn step(climber: &mut Aimd, at: u64, rtt: u64, lost: u64) -> (Rate, Reason) {
+    step_at(RATE, climber, at, rtt, lost)
+}
+
+fn step_at(rate: Rate, climber: &mut Aimd, at: u64, rtt: u64, lost: u64) -> (Rate, Reason) {
+    step_with(rate, climber, at, |_| rtt, lost)
+}
+
+/// `rtt` by number of the ACK.
+fn step_with(
+    rate: Rate,
+    climber: &mut Aimd,
+    at: u64,
+    rtt: impl Fn(u64) -> u64,
+    lost: u64,
+) -> (Rate, Reason) {
+    arrive_with(rate, rate, climber, at, rtt, lost)
+}
+
+/// So much arrives, whatever the rate.
+fn arrive_with(
+    arrived: Rate,
+    rate: Rate,
+    climber: &mut Aimd,
+    at: u64,
+    rtt: impl Fn(u64) -> u64,
+    lost: u64,
+) -> (Rate, Reason) {
+    let mut est = Estimator::new(&Params::default());
+    est.observe(&report(9, 0, &[(0, 50_000, 0)], 1000), context(None));
+    est.observe(&report(9, 1, &[(0, 150_000, 0); 8], 1000), context(None));
+    let gap = (1e6 * PKT / arrived.bytes_per_sec()) as u64;
+    let acks: Vec<_> = (0..100_000 / gap)
+        .map(|i| (i * gap, rtt(i), u64::from(i < lost)))
+        .collect();
+    let raw = report(33, at, &acks, 100_000);
+    decide(climber, &mut est, &raw, rate, rtt(0))
+}
+
+#[test]
+fn it_climbs_by_up_to_a_packet_or_half_of_one_per_rtt() {
+    let climbed = |rtt| {
+        let (rate, reason) = step(&mut Aimd::default(), 1_000_000, rtt, 0);
+        assert_eq!(reason, Reason::Climb);
+        (rate.bytes_per_sec() - 100e3) * rtt as f64 * 1e-6 / PKT
+    };
+    assert!((climbed(50_000) - 1.0).abs() < 1e-6, "an empty path");
+    // 5 of the 15 ms that one and a half packets take.
+    assert!(
+        (climbed(55_000) - 2.0 / 3.0).abs() < 1e-3,
+        "{}",
+        climbed(55_000)
+    );
+    let wide = step_at(RATE * 4.0, &mut Aimd::default(), 1_000_000, 50_000, 0).0;
+    let pkts = (wide.bytes_per_sec() - 400e3) * 0.05 / PKT;
+    assert!(
+        (pkts - 0.5).abs() < 1e-6,
+        "20 packets in the window: {pkts}"
+    );
+}
+
+#[test]
+fn beyond_the_edge_a_tiny_window_climbs_by_a_sixteenth() {
+    let mut climber = Aimd::default();
+    // 100 kB/s for a queue of 50 ms: backs off, and knows that 100 kB/s arrived.
+    let backed_off = step(&mut climber, 1_000_000, 100_000, 0);
+    assert_eq!(backed_off.1, Reason::ClimbQueue);
+    let climbed = |climber: &mut Aimd, rate: Rate| {
+        let (next, reason) = step_at(rate, climber, 3_000_000, 50_000, 0);
+        assert_eq!(reason, Reason::Climb);
+        (next.bytes_per_sec() - rate.bytes_per_sec()) * 0.05 / PKT
+    };
+    let below = climbed(&mut climber, RATE * 0.9);
+    let beyond = climbed(&mut climber, RATE * 1.2);
+    assert!((below - 1.0).abs() < 1e-6, "{below}");
+    assert!((beyond - 6.0 / 16.0).abs() < 1e-6, "{beyond}");
+}
+
+#[test]
+fn it_climbs_less_when_it_sends_more_than_arrives() {
+    // Acknowledged at 90 kB/s: 11 % of 100 ms of RTT will stand after two RTTs.
+    let slower = |i: u64| 50_000 + i * 1_111;
+    let (rate, reason) = step_with(RATE, &mut Aimd::default(), 1_000_000, slower, 0);
+    assert_eq!(reason, Reason::Climb);
+    let all = step(&mut Aimd::default(), 1_000_000, 50_000, 0).0;
+    assert!(rate / RATE - 1.0 < (all / RATE - 1.0) * 0.8, "{rate} {all}");
+}
+
+#[test]
+fn jitter_is_no_queue() {
+    let jitter = |i: u64| 68_000 + 30_000 * (i % 2);
+    let (_, reason) = step_with(RATE, &mut Aimd::default(), 1_000_000, jitter, 0);
+    assert_eq!(
+        reason,
+        Reason::Climb,
+        "15 ms about a line, a queue of 18 ms"
+    );
+    let (_, reason) = step(&mut Aimd::default(), 1_000_000, 68_000, 0);
+    assert_eq!(reason, Reason::ClimbQueue);
+}
+
+#[test]
+fn it_backs_off_from_loss_by_the_window_and_the_number_of_losses() {
+    let (rate, reason) = step(&mut Aimd::default(), 1_000_000, 140_000, 1);
+    assert_eq!(
+        (rate, reason),
+        (RATE * 0.7, Reason::ClimbLoss),
+        "14 packets"
+    );
+    let wide = |lost| step_at(RATE * 2.0, &mut Aimd::default(), 1_000_000, 140_000, lost);
+    assert_eq!(
+        wide(1),
+        (RATE * 2.0 * 0.85, Reason::ClimbLoss),
+        "28 packets, one lost"
+    );
+    assert_eq!(wide(2), (RATE * 2.0 * 0.8, Reason::ClimbLoss));
+    let (_, reason) = step(&mut Aimd::default(), 1_000_000, 55_000, 1);
+    assert_eq!(reason, Reason::ClimbLoss, "a loss in eleven is not rare");
+}
+
+#[test]
+fn a_wide_window_bears_what_vivace_bears() {
+    let answer = |lost| {
+        let mut climber = Aimd::default();
+        step_at(RATE * 6.0, &mut climber, 1_000_000, 140_000, lost).1
+    };
+    assert_ne!(answer(1), Reason::ClimbLoss, "1.6 %");
+    assert_eq!(answer(2), Reason::ClimbLoss, "3.2 %");
+}
+
+#[test]
+fn it_does_not_back_off_from_the_paths_own_losses() {
+    let mut est = Estimator::new(&Params::default());
+    let interval = |rtt, lost| {
+        (0..20)
+            .map(move |i| (i * 5_000, rtt, u64::from(i < lost)))
+            .collect()
+    };
+    let report_of = |at, acks: Vec<_>| report(33, at, &acks, 100_000);
+    est.observe(&report_of(1, vec![(0, 150_000, 0); 8]), context(None));
+    // 5 % at an empty queue.
+    for n in 1..30 {
+        est.observe(&report_of(n * 100_000, interval(50_000, 1)), context(None));
+    }
+    let mut answer = |rtt, lost| {
+        let raw = report_of(4_000_000, interval(rtt, lost));
+        decide(&mut Aimd::default(), &mut est, &raw, RATE * 2.0, rtt).1
+    };
+    assert_ne!(answer(140_000, 1), Reason::ClimbLoss, "one of 21");
+    assert_ne!(
+        answer(140_000, 3),
+        Reason::ClimbLoss,
+        "three, where one is the path's"
+    );
+    assert_eq!(answer(140_000, 5), Reason::ClimbLoss);
+}
+
+#[test]
+fn it_is_calm_when_losses_have_long_been_rare() {
+    let mut est = Estimator::new(&Params::default());
+    est.assume_rtt(Micros::from_millis(10));
+    assert!(Aimd::default().is_calm(&est));
+    let climber = Aimd::after_loss(est.now(), est.srtt());
+    assert!(!climber.is_calm(&est));
+    est.observe(&report(9, 600_000, &[(0, 10_000, 0)], 1000), context(None));
+    assert!(climber.is_calm(&est), "61 RTTs later");
+}
+
+#[test]
+fn it_takes_back_a_standing_queue_once_per_two_intervals() {
+    let mut climber = Aimd::default();
+    let (rate, reason) = step(&mut climber, 1_000_000, 100_000, 0);
+    assert_eq!(reason, Reason::ClimbQueue);
+    assert!(rate < RATE * 0.94 && rate >= RATE * 0.6, "{rate}");
+    assert_eq!(
+        step(&mut climber, 1_010_000, 100_000, 0),
+        (RATE, Reason::Wait)
+    );
+}
+
+/// Back-offs from a queue of an RTT at 1 MB/s, with so much arriving from the second on, until it is gone; the rate then, and
+/// where the first went.
+fn drained(climber: &mut Aimd, begun: u64, arrived: Rate) -> (Rate, Rate) {
+    let full = RATE * 10.0;
+    let (first, _) = arrive_with(full, full, climber, begun, |_| 100_000, 0);
+    let mut rate = first;
+    for n in 1..4 {
+        let at = begun + n * 1_000_000;
+        let (next, reason) = arrive_with(arrived, rate, climber, at, |_| 100_000, 0);
+        assert_eq!(reason, Reason::ClimbQueue);
+        rate = next;
+    }
+    let at = begun + 4_000_000;
+    let (rate, reason) = arrive_with(rate, rate, climber, at, |_| 50_000, 0);
+    assert_eq!(reason, Reason::Climb);
+    (rate, first)
+}
+
+#[test]
+fn alone_it_takes_back_what_it_gave_up_for_a_drain() {
+    let mut climber = Aimd::default();
+    let (rate, first) = drained(&mut climber, 1_000_000, RATE * 10.0);
+    assert!(rate >= first && rate < first * 1.1, "{rate} for {first}");
+    // Others have taken it.
+    let (rate, first) = drained(&mut climber, 11_000_000, RATE * 8.0);
+    assert!(rate < first * 0.95, "{rate} for {first}");
+    // Once is not enough to believe it alone again.
+    let at = 21_000_000;
+    let full = RATE * 10.0;
+    let (first, _) = arrive_with(full, full, &mut climber, at, |_| 100_000, 0);
+    let (second, _) = arrive_with(full, first, &mut climber, at + 1_000_000, |_| 100_000, 0);
+    let (rate, _) = arrive_with(full, second, &mut climber, at + 2_000_000, |_| 50_000, 0);
+    assert!(rate < first, "{rate} for {first}");
+}
+
+#[test]
+fn a_short_queue_is_no_drain() {
+    let mut climber = Aimd::default();
+    let full = RATE * 10.0;
+    let mut rate = full;
+    for n in 1..6 {
+        (rate, _) = arrive_with(full, rate, &mut climber, n * 1_000_000, |_| 70_000, 0);
+    }
+    let (climbed, _) = arrive_with(rate, rate, &mut climber, 7_000_000, |_| 50_000, 0);
+    assert!(climbed < rate * 1.1, "{climbed} for {rate}");
+}
