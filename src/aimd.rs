@@ -163,6 +163,28 @@ impl Aimd {
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
         let &View {
+            est,
+            rate,
+            pkt_bytes,
+            ..
+        } = view;
+        let queue = view.standing_queue() - view.jitter();
+        let tolerated = (est.rtt_min() * QUEUE_RTTS)
+            .max(rate.time_for(QUEUE_PKTS * pkt_bytes))
+            .max(QUEUE_MIN);
+        if is_lossy(view) {
+            self.lossy_at = Some(est.now());
+            self.back_off(view, None)
+        } else if queue > tolerated {
+            self.back_off(view, Some(queue))
+        } else {
+            self.climb(view, queue, tolerated)
+        }
+    }
+
+    /// Takes part of the rate back: for this queue, or for losses.
+    fn back_off(&mut self, view: &View<'_>, queue: Option<Micros>) -> (Rate, Reason) {
+        let &View {
             mi,
             est,
             rate,
@@ -170,79 +192,61 @@ impl Aimd {
             ..
         } = view;
         let srtt = est.srtt();
-        let window_pkts = rate.bytes_in(srtt) / pkt_bytes;
-        let sigmas = if window_pkts < TINY_PKTS {
-            TINY_CLEAR_SIGMAS
-        } else {
-            CLEAR_SIGMAS
+        if est.now() < self.patient_until {
+            return (rate, Reason::Wait);
+        }
+        self.patient_until = est.now() + Self::interval(srtt, rate, pkt_bytes) * HOLDOFF;
+        if tells_goodput(mi) {
+            self.edge = Some(mi.goodput.min(rate));
+        }
+        let (target, reason) = match queue {
+            Some(queue) => (self.below_arrival(view, queue), Reason::ClimbQueue),
+            None => {
+                self.drain = None;
+                (rate * loss_factor(view), Reason::ClimbLoss)
+            }
         };
-        let borne = if window_pkts < view.params.low_exit {
-            0.0
-        } else {
-            view.params.hb_loss_congestive.get()
-        };
-        let lossy = match est.class(mi) {
-            LossClass::None => false,
-            LossClass::Congestive => est.loss_beyond(mi, sigmas) > borne,
-            LossClass::Random | LossClass::Unknown => est.excess_loss(mi) > LOSS_LIMIT,
-        };
-        let lossy = lossy && !(view.is_idle() && est.excess_loss(mi) < IDLE_LOSS);
-        let queue = view.standing_queue() - view.jitter();
-        let tolerated = (est.rtt_min() * QUEUE_RTTS)
-            .max(rate.time_for(QUEUE_PKTS * pkt_bytes))
-            .max(QUEUE_MIN);
-        // What is sent faster than it arrives comes to stand in the queue before a slower rate shows.
-        let told = mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO;
-        // Losses count as arrived, or random loss would look like a queue.
-        let excess = if told {
+        let floor = Self::floor(srtt, pkt_bytes);
+        (target.max(rate * BACKOFF_FLOOR).max(floor), reason)
+    }
+
+    /// What arrives, less a part for this queue to drain.
+    fn below_arrival(&mut self, view: &View<'_>, queue: Micros) -> Rate {
+        let &View { mi, est, rate, .. } = view;
+        let mean = mi.rtt.map_or(est.srtt(), |rtt| rtt.mean);
+        let share = (QUEUE_SHARE * (queue / mean)).clamp(QUEUE_BACKOFF.0, QUEUE_BACKOFF.1);
+        if !tells_goodput(mi) {
+            return rate * (1.0 - share);
+        }
+        let target = rate.min(mi.goodput).max(rate * BACKOFF_FLOOR) * (1.0 - share);
+        let long = queue > est.rtt_min() * SLOW_DRAIN_RTTS;
+        self.drains(target, path_rate(mi, est), long);
+        target
+    }
+
+    /// Adds to the rate, the less the nearer the queue is to the tolerated one.
+    fn climb(&mut self, view: &View<'_>, queue: Micros, tolerated: Micros) -> (Rate, Reason) {
+        let &View {
+            mi,
+            est,
+            rate,
+            pkt_bytes,
+            ..
+        } = view;
+        let drained = self.drain.take();
+        if mi.limited || mi.stalled {
+            return (rate, Reason::AppLimited);
+        }
+        let srtt = est.srtt();
+        let window_pkts = window_pkts(view);
+        // What is sent faster than it arrives comes to stand in the queue before a slower rate shows. Losses count as arrived,
+        // or random loss would look like a queue.
+        let excess = if tells_goodput(mi) {
             rate / mi.arrival_rate() - 1.0
         } else {
             0.0
         };
         let coming = queue + srtt * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
-        let floor = Self::floor(srtt, pkt_bytes);
-        if lossy {
-            self.lossy_at = Some(est.now());
-        }
-        if lossy || queue > tolerated {
-            if est.now() < self.patient_until {
-                return (rate, Reason::Wait);
-            }
-            self.patient_until = est.now() + Self::interval(srtt, rate, pkt_bytes) * HOLDOFF;
-            if told {
-                self.edge = Some(mi.goodput.min(rate));
-            }
-            let (target, reason) = if lossy {
-                let factor = if window_pkts < SMALL_PKTS {
-                    SMALL_LOSS_FACTOR
-                } else if mi.lost_pkts < 2.0 {
-                    ONE_LOSS_FACTOR
-                } else {
-                    LOSS_FACTOR
-                };
-                self.drain = None;
-                (rate * factor, Reason::ClimbLoss)
-            } else {
-                let mean = mi.rtt.map_or(srtt, |rtt| rtt.mean);
-                let share = (QUEUE_SHARE * (queue / mean)).clamp(QUEUE_BACKOFF.0, QUEUE_BACKOFF.1);
-                let arrived = if mi.samples >= GOODPUT_SAMPLES && !mi.limited {
-                    mi.goodput
-                } else {
-                    rate
-                };
-                let target = rate.min(arrived).max(rate * BACKOFF_FLOOR) * (1.0 - share);
-                if told {
-                    let long = queue > est.rtt_min() * SLOW_DRAIN_RTTS;
-                    self.drains(target, path_rate(mi, est), long);
-                }
-                (target, Reason::ClimbQueue)
-            };
-            return (target.max(rate * BACKOFF_FLOOR).max(floor), reason);
-        }
-        let drained = self.drain.take();
-        if mi.limited || mi.stalled {
-            return (rate, Reason::AppLimited);
-        }
         let rate = match drained {
             Some(drain) if self.alone >= ALONE_AFTER => rate.max(drain.target),
             _ => rate,
@@ -275,6 +279,49 @@ impl Aimd {
             self.alone = 0;
             first.target = first.target.min(target);
         }
+    }
+}
+
+/// Packets per RTT at the present rate.
+fn window_pkts(view: &View<'_>) -> f64 {
+    view.rate.bytes_in(view.est.srtt()) / view.pkt_bytes
+}
+
+/// Whether the interval tells how fast packets arrive.
+fn tells_goodput(mi: &Mi) -> bool {
+    mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO
+}
+
+/// Whether the interval lost more than the path does by itself, and than is borne.
+fn is_lossy(view: &View<'_>) -> bool {
+    let &View { mi, est, .. } = view;
+    let window_pkts = window_pkts(view);
+    let sigmas = if window_pkts < TINY_PKTS {
+        TINY_CLEAR_SIGMAS
+    } else {
+        CLEAR_SIGMAS
+    };
+    let borne = if window_pkts < view.params.low_exit {
+        0.0
+    } else {
+        view.params.hb_loss_congestive.get()
+    };
+    let lossy = match est.class(mi) {
+        LossClass::None => false,
+        LossClass::Congestive => est.loss_beyond(mi, sigmas) > borne,
+        LossClass::Random | LossClass::Unknown => est.excess_loss(mi) > LOSS_LIMIT,
+    };
+    lossy && !(view.is_idle() && est.excess_loss(mi) < IDLE_LOSS)
+}
+
+/// What losses leave of the rate.
+fn loss_factor(view: &View<'_>) -> f64 {
+    if window_pkts(view) < SMALL_PKTS {
+        SMALL_LOSS_FACTOR
+    } else if view.mi.lost_pkts < 2.0 {
+        ONE_LOSS_FACTOR
+    } else {
+        LOSS_FACTOR
     }
 }
 

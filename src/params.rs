@@ -194,7 +194,7 @@ parameters! {
     "hb-loss" hb_loss: Ratio = ratio(0.05), ratio(0.0), ratio(0.5);
         "Loss handbrake: cut above this loss; 0 disables the test", "upstream";
     "hb-loss-congestive" hb_loss_congestive: Ratio = ratio(0.02), ratio(0.0), ratio(0.5);
-        "The same for losses at a full queue, and what a climber bears above --low-exit; 0 disables the test", "earlier simulation, not derived anew";
+        "The same for losses at a full queue (0 disables the test), and what a climber bears above --low-exit", "earlier simulation, not derived anew";
     "hb-loss-cut" hb_loss_cut: Ratio = ratio(0.85), ratio(0.5), ratio(1.0);
         "Loss handbrake: factor on the rate for losses at a full queue", "earlier simulation, not derived anew";
     "hb-loss-holdoff" hb_loss_holdoff: f64 = 3.0, 0.5, 50.0;
