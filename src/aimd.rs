@@ -162,15 +162,10 @@ impl Aimd {
 
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
-        let &View {
-            est,
-            rate,
-            pkt_bytes,
-            ..
-        } = view;
+        let &View { est, rate, .. } = view;
         let queue = view.standing_queue() - view.jitter();
         let tolerated = (est.rtt_min() * QUEUE_RTTS)
-            .max(rate.time_for(QUEUE_PKTS * pkt_bytes))
+            .max(rate.time_for(QUEUE_PKTS * view.pkt_bytes))
             .max(QUEUE_MIN);
         if is_lossy(view) {
             self.lossy_at = Some(est.now());
@@ -184,18 +179,12 @@ impl Aimd {
 
     /// Takes part of the rate back: for this queue, or for losses.
     fn back_off(&mut self, view: &View<'_>, queue: Option<Micros>) -> (Rate, Reason) {
-        let &View {
-            mi,
-            est,
-            rate,
-            pkt_bytes,
-            ..
-        } = view;
+        let &View { mi, est, rate, .. } = view;
         let srtt = est.srtt();
         if est.now() < self.patient_until {
             return (rate, Reason::Wait);
         }
-        self.patient_until = est.now() + Self::interval(srtt, rate, pkt_bytes) * HOLDOFF;
+        self.patient_until = est.now() + Self::interval(srtt, rate, view.pkt_bytes) * HOLDOFF;
         if tells_goodput(mi) {
             self.edge = Some(mi.goodput.min(rate));
         }
@@ -206,7 +195,7 @@ impl Aimd {
                 (rate * loss_factor(view), Reason::ClimbLoss)
             }
         };
-        let floor = Self::floor(srtt, pkt_bytes);
+        let floor = Self::floor(srtt, view.pkt_bytes);
         (target.max(rate * BACKOFF_FLOOR).max(floor), reason)
     }
 
@@ -226,19 +215,13 @@ impl Aimd {
 
     /// Adds to the rate, the less the nearer the queue is to the tolerated one.
     fn climb(&mut self, view: &View<'_>, queue: Micros, tolerated: Micros) -> (Rate, Reason) {
-        let &View {
-            mi,
-            est,
-            rate,
-            pkt_bytes,
-            ..
-        } = view;
+        let &View { mi, est, rate, .. } = view;
         let drained = self.drain.take();
         if mi.limited || mi.stalled {
             return (rate, Reason::AppLimited);
         }
         let srtt = est.srtt();
-        let window_pkts = window_pkts(view);
+        let window_pkts = view.window_pkts();
         // What is sent faster than it arrives comes to stand in the queue before a slower rate shows. Losses count as arrived,
         // or random loss would look like a queue.
         let excess = if tells_goodput(mi) {
@@ -262,7 +245,7 @@ impl Aimd {
         let per_rtt = per_rtt * (1.0 - coming / tolerated).max(LEAST_CLIMB);
         let rtts = (mi.sent_for / srtt).min(1.0);
         (
-            rate + Rate::from_bytes_in(per_rtt * pkt_bytes, srtt) * rtts,
+            rate + Rate::from_bytes_in(per_rtt * view.pkt_bytes, srtt) * rtts,
             Reason::Climb,
         )
     }
@@ -282,11 +265,6 @@ impl Aimd {
     }
 }
 
-/// Packets per RTT at the present rate.
-fn window_pkts(view: &View<'_>) -> f64 {
-    view.rate.bytes_in(view.est.srtt()) / view.pkt_bytes
-}
-
 /// Whether the interval tells how fast packets arrive.
 fn tells_goodput(mi: &Mi) -> bool {
     mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO
@@ -295,7 +273,7 @@ fn tells_goodput(mi: &Mi) -> bool {
 /// Whether the interval lost more than the path does by itself, and than is borne.
 fn is_lossy(view: &View<'_>) -> bool {
     let &View { mi, est, .. } = view;
-    let window_pkts = window_pkts(view);
+    let window_pkts = view.window_pkts();
     let sigmas = if window_pkts < TINY_PKTS {
         TINY_CLEAR_SIGMAS
     } else {
@@ -316,7 +294,7 @@ fn is_lossy(view: &View<'_>) -> bool {
 
 /// What losses leave of the rate.
 fn loss_factor(view: &View<'_>) -> f64 {
-    if window_pkts(view) < SMALL_PKTS {
+    if view.window_pkts() < SMALL_PKTS {
         SMALL_LOSS_FACTOR
     } else if view.mi.lost_pkts < 2.0 {
         ONE_LOSS_FACTOR

@@ -69,6 +69,12 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
+    /// Packets per RTT at the present rate.
+    #[must_use]
+    pub fn window_pkts(&self) -> f64 {
+        self.rate.bytes_in(self.est.srtt()) / self.pkt_bytes
+    }
+
     /// The queue that stood through the whole interval; zero without RTT samples.
     #[must_use]
     pub fn standing_queue(&self) -> Micros {

@@ -41,22 +41,11 @@ fn step(climber: &mut Aimd, at: u64, rtt: u64, lost: u64) -> (Rate, Reason) {
 }
 
 fn step_at(rate: Rate, climber: &mut Aimd, at: u64, rtt: u64, lost: u64) -> (Rate, Reason) {
-    step_with(rate, climber, at, |_| rtt, lost)
+    step_with(rate, rate, climber, at, |_| rtt, lost)
 }
 
-/// `rtt` by number of the ACK.
+/// So much arrives, whatever the rate; `rtt` by number of the ACK.
 fn step_with(
-    rate: Rate,
-    climber: &mut Aimd,
-    at: u64,
-    rtt: impl Fn(u64) -> u64,
-    lost: u64,
-) -> (Rate, Reason) {
-    arrive_with(rate, rate, climber, at, rtt, lost)
-}
-
-/// So much arrives, whatever the rate.
-fn arrive_with(
     arrived: Rate,
     rate: Rate,
     climber: &mut Aimd,
@@ -118,7 +107,7 @@ fn beyond_the_edge_a_tiny_window_climbs_by_a_sixteenth() {
 fn it_climbs_less_when_it_sends_more_than_arrives() {
     // Acknowledged at 90 kB/s: 11 % of 100 ms of RTT will stand after two RTTs.
     let slower = |i: u64| 50_000 + i * 1_111;
-    let (rate, reason) = step_with(RATE, &mut Aimd::default(), 1_000_000, slower, 0);
+    let (rate, reason) = step_with(RATE, RATE, &mut Aimd::default(), 1_000_000, slower, 0);
     assert_eq!(reason, Reason::Climb);
     let all = step(&mut Aimd::default(), 1_000_000, 50_000, 0).0;
     assert!(rate / RATE - 1.0 < (all / RATE - 1.0) * 0.8, "{rate} {all}");
@@ -127,7 +116,7 @@ fn it_climbs_less_when_it_sends_more_than_arrives() {
 #[test]
 fn jitter_is_no_queue() {
     let jitter = |i: u64| 68_000 + 30_000 * (i % 2);
-    let (_, reason) = step_with(RATE, &mut Aimd::default(), 1_000_000, jitter, 0);
+    let (_, reason) = step_with(RATE, RATE, &mut Aimd::default(), 1_000_000, jitter, 0);
     assert_eq!(
         reason,
         Reason::Climb,
@@ -220,16 +209,16 @@ fn it_takes_back_a_standing_queue_once_per_two_intervals() {
 /// where the first went.
 fn drained(climber: &mut Aimd, begun: u64, arrived: Rate) -> (Rate, Rate) {
     let full = RATE * 10.0;
-    let (first, _) = arrive_with(full, full, climber, begun, |_| 100_000, 0);
+    let (first, _) = step_with(full, full, climber, begun, |_| 100_000, 0);
     let mut rate = first;
     for n in 1..4 {
         let at = begun + n * 1_000_000;
-        let (next, reason) = arrive_with(arrived, rate, climber, at, |_| 100_000, 0);
+        let (next, reason) = step_with(arrived, rate, climber, at, |_| 100_000, 0);
         assert_eq!(reason, Reason::ClimbQueue);
         rate = next;
     }
     let at = begun + 4_000_000;
-    let (rate, reason) = arrive_with(rate, rate, climber, at, |_| 50_000, 0);
+    let (rate, reason) = step_with(rate, rate, climber, at, |_| 50_000, 0);
     assert_eq!(reason, Reason::Climb);
     (rate, first)
 }
@@ -245,9 +234,9 @@ fn alone_it_takes_back_what_it_gave_up_for_a_drain() {
     // Once is not enough to believe it alone again.
     let at = 21_000_000;
     let full = RATE * 10.0;
-    let (first, _) = arrive_with(full, full, &mut climber, at, |_| 100_000, 0);
-    let (second, _) = arrive_with(full, first, &mut climber, at + 1_000_000, |_| 100_000, 0);
-    let (rate, _) = arrive_with(full, second, &mut climber, at + 2_000_000, |_| 50_000, 0);
+    let (first, _) = step_with(full, full, &mut climber, at, |_| 100_000, 0);
+    let (second, _) = step_with(full, first, &mut climber, at + 1_000_000, |_| 100_000, 0);
+    let (rate, _) = step_with(full, second, &mut climber, at + 2_000_000, |_| 50_000, 0);
     assert!(rate < first, "{rate} for {first}");
 }
 
@@ -257,8 +246,8 @@ fn a_short_queue_is_no_drain() {
     let full = RATE * 10.0;
     let mut rate = full;
     for n in 1..6 {
-        (rate, _) = arrive_with(full, rate, &mut climber, n * 1_000_000, |_| 70_000, 0);
+        (rate, _) = step_with(full, rate, &mut climber, n * 1_000_000, |_| 70_000, 0);
     }
-    let (climbed, _) = arrive_with(rate, rate, &mut climber, 7_000_000, |_| 50_000, 0);
+    let (climbed, _) = step_with(rate, rate, &mut climber, 7_000_000, |_| 50_000, 0);
     assert!(climbed < rate * 1.1, "{climbed} for {rate}");
 }
