@@ -123,6 +123,27 @@ fn refusal(command: &mut Command, parts: &[&str]) {
 }
 
 #[test]
+fn bursts_are_as_large_as_tcp_hands_them_over() {
+    let scratch = Scratch::new("bursts");
+    let scenario = |id: &str, gso: u32| {
+        format!(
+            "[[scenario]]\nid = \"{id}\"\nduration = \"3s\"\ngso = {gso}\n\
+             path = {{ rate = \"200mbit\", rtt = \"20ms\", queue = 10 }}\nflows = [{{}}]\n"
+        )
+    };
+    let both = scenario("packet-by-packet", 1) + &scenario("as-the-kernel", 0);
+    fs::write(scratch.path("two.toml"), both).unwrap();
+    succeeds(&mut scratch.lab_run(&["*", "--cc", "pk3c", "--reps", "1"]));
+    let goodput = |name: &str| scratch.result(name).total.goodput_mbps;
+    let apart = goodput("packet-by-packet-pk3c-1.json");
+    let together = goodput("as-the-kernel-pk3c-1.json");
+    assert!(
+        apart > together * 1.2,
+        "17 packets at once do not fit into 10: {apart} and {together} Mbit/s"
+    );
+}
+
+#[test]
 fn what_is_listed_is_whole() {
     let scratch = Scratch::new("list");
     let output = succeeds(&mut scratch.lab(&["list", "--json"]));

@@ -44,6 +44,7 @@ pub(super) fn conduct(
         }
         let mut part = plan.clone();
         part.scenario.duration_ns = duration_ns - begin_ns;
+        bound_bursts(&mut part);
         let job = Job {
             plan: &part,
             scheme: scheme.clone(),
@@ -65,6 +66,16 @@ pub(super) fn conduct(
         begin_ns = (end_ns / BIN_NS + 1) * BIN_NS;
     }
     Ok(sums.result(plan, inputs, &under_test))
+}
+
+/// What TCP may hand to a device at once bounds the bursts here, too, or a scenario would not mean the same as with the kernel's TCP.
+fn bound_bursts(plan: &mut Plan) {
+    let segments = plan.settings.gso_max_segs;
+    if segments > 0 {
+        for flow in &mut plan.scenario.flows {
+            flow.burst_segments = flow.burst_segments.min(segments);
+        }
+    }
 }
 
 /// When the last transfer was complete, if all flows are transfers and complete.
