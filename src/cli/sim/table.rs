@@ -4,7 +4,7 @@ use super::runs::{self, Job, Keep, Outcome};
 use crate::cli::params::ParamArgs;
 use crate::cli::scenario::{self, Measure, Plan, Scheme};
 use anyhow::{Result, bail};
-use pathsim::{MSS, Results, SECOND, WIRE};
+use pathsim::{FlowResult, MSS, Results, SECOND, WIRE, jain};
 use serde::Serialize;
 use std::fmt::{self, Write};
 use std::num::NonZero;
@@ -122,24 +122,51 @@ impl Measures {
     fn of(job: &Job<'_>, outcome: Outcome) -> Self {
         let (plan, run) = (job.plan, &outcome.results);
         let flows = || run.flows.iter();
-        let slowest =
-            flows().map(|flow| flow.goodput_second_half_mbps.unwrap_or(flow.goodput_mbps));
+        let slowest = flows()
+            .map(|flow| goodput_mbps(plan.measure, flow).unwrap_or(flow.goodput_mbps))
+            .fold(f64::INFINITY, f64::min);
+        let used_run = used_run(plan, run);
         Self {
             used: match plan.measure {
                 Measure::SecondHalf => run.share_second_half,
-                Measure::Run => run.share,
+                Measure::Run => used_run,
             },
-            used_run: run.share,
+            used_run,
             rtt_mean_ms: rtt_mean_ms(run),
             rtt_p95_ms: run.rtt_p95_ms,
             loss: run.loss,
-            jain: run.jain,
-            worst_mbps: slowest.fold(f64::INFINITY, f64::min),
+            jain: jain(flows().map(|flow| goodput_mbps(plan.measure, flow).unwrap_or(0.0))),
+            worst_mbps: slowest,
             own_share: own_share(plan, run),
             filled_s: filled_s(plan, run),
             start_queue_bdp: start_queue_bdp(plan, run),
             timeouts: flows().map(|flow| flow.timeouts as f64).sum(),
         }
+    }
+}
+
+/// A flow's goodput in the part of the run that counts, Mbit/s; `None` if it has no life there.
+fn goodput_mbps(measure: Measure, flow: &FlowResult) -> Option<f64> {
+    match measure {
+        Measure::SecondHalf => flow.goodput_second_half_mbps,
+        Measure::Run => Some(flow.goodput_mbps),
+    }
+}
+
+/// Goodput over what the path could carry in the whole run, which transfers end with the last completion.
+fn used_run(plan: &Plan, run: &Results) -> f64 {
+    let mut flows = run.flows.iter();
+    let end_s = flows.try_fold(0.0, |end_s, flow| {
+        flow.completion_s?;
+        Some(flow.end_s.max(end_s))
+    });
+    let capacity = |s: f64| {
+        let rate = &plan.scenario.path.rate;
+        rate.capacity_bytes(0, (s * SECOND as f64) as u64)
+    };
+    match end_s.map(capacity) {
+        Some(bytes) if bytes > 0.0 => run.share * capacity(run.duration_s) / bytes,
+        _ => run.share,
     }
 }
 
@@ -163,7 +190,7 @@ fn own_share(plan: &Plan, run: &Results) -> Option<f64> {
             .filter(|(_, given)| {
                 given.is_none() == under_test && !matches!(given, Some(Scheme::Udp(_)))
             })
-            .map(|(flow, _)| flow.goodput_second_half_mbps.unwrap_or(0.0))
+            .map(|(flow, _)| goodput_mbps(plan.measure, flow).unwrap_or(0.0))
             .collect();
         (!goodputs.is_empty()).then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64)
     };
@@ -361,5 +388,54 @@ impl fmt::Display for Table {
             self.section(f, Row::start_cell, |row| row.flows == 1)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pk3c_ccp::params::Params;
+
+    /// Two transfers that are over before the second half of the run begins, the later one a third as fast.
+    const DOWNLOADS: &str = r#"
+duration = "40s"
+measure = "run"
+path = { rate = "10mbit", rtt = "20ms", queue = "1bdp" }
+flows = [{ size = "2MB", start = "0s" }, { scheme = "reno", size = "2MB", start = "4s", extra-rtt = "600ms" }]
+"#;
+
+    fn measures(text: &str) -> Measures {
+        let plans = scenario::read_text("downloads.toml", text).unwrap();
+        let job = Job {
+            plan: &plans[0],
+            scheme: "cubic".parse().unwrap(),
+            seed: 1,
+        };
+        let of = runs::carry_out(
+            &[job],
+            &Params::default(),
+            Keep::default(),
+            None,
+            Measures::of,
+        );
+        of.unwrap()[0]
+    }
+
+    #[test]
+    fn transfers_are_measured_while_they_last() {
+        let run = measures(DOWNLOADS);
+        assert!((0.6..0.95).contains(&run.jain), "{run:?}");
+        assert!(run.own_share.unwrap() > 0.6, "{run:?}");
+        assert!((0.5..5.0).contains(&run.worst_mbps), "{run:?}");
+        // 4 MB in some 10 of 40 s.
+        assert!(run.used > 0.2 && run.used == run.used_run, "{run:?}");
+        let half = measures(&DOWNLOADS.replace("\"run\"", "\"second-half\""));
+        assert_eq!((half.used, half.own_share), (0.0, None));
+    }
+
+    #[test]
+    fn a_run_with_an_endless_flow_is_used_for_all_of_its_time() {
+        let run = measures(&DOWNLOADS.replace("size = \"2MB\", start = \"0s\"", "start = \"0s\""));
+        assert!((0.9..1.0).contains(&run.used), "{run:?}");
     }
 }
