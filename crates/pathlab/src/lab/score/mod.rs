@@ -64,7 +64,12 @@ impl Goal {
             Line::AtMost(most) => figure <= most,
             Line::Between(least, most) => (least..=most).contains(&figure),
         };
-        if kept { Verdict::Kept } else { Verdict::Missed }
+        // What never came keeps nothing, even beside a scheme for which it never came either.
+        if kept && figure.is_finite() {
+            Verdict::Kept
+        } else {
+            Verdict::Missed
+        }
     }
 }
 

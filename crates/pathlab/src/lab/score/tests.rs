@@ -41,6 +41,20 @@ fn a_clean_path_has_lines_for_use_rtt_and_loss() {
 }
 
 #[test]
+fn what_never_came_keeps_no_line() {
+    let goal = |figure, line| Goal {
+        what: "completion, s",
+        figure: Some(figure),
+        line: Some(Line::AtMost(line)),
+        cubic: Some(line),
+        bbr: None,
+    };
+    let never = f64::INFINITY;
+    assert_eq!(goal(never, never).verdict(), Verdict::Missed);
+    assert_eq!(goal(2.0, never).verdict(), Verdict::Kept);
+}
+
+#[test]
 fn figures_are_medians_and_void_runs_do_not_count() {
     let mut runs = Vec::new();
     for (seed, used) in [(1, 0.90), (2, 0.98), (3, 0.99), (4, 0.10), (5, 0.20)] {
