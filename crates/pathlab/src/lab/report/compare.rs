@@ -23,7 +23,9 @@ pub struct Row<'a> {
     pub measure: &'static Measure,
     /// Repetitions of the reference and of the scheme.
     pub counts: (usize, usize),
-    /// The test; `None` if there are too few repetitions for one.
+    /// Of these, repetitions in which what is measured never came, as a transfer that did not finish.
+    pub never: (usize, usize),
+    /// The test; `None` if there are too few repetitions for one, or one has no number.
     pub comparison: Option<Comparison>,
 }
 
@@ -39,12 +41,15 @@ pub enum Verdict {
     NoDifference,
     /// There are too few repetitions.
     TooFew,
+    /// In a repetition what is measured never came: there is no mean to test.
+    NeverFinished,
 }
 
 impl Row<'_> {
     /// The verdict for the scheme.
     pub fn verdict(&self) -> Verdict {
         match self.comparison {
+            None if self.never != (0, 0) => Verdict::NeverFinished,
             None => Verdict::TooFew,
             Some(comparison) if !comparison.differs() => Verdict::NoDifference,
             Some(comparison) => {
@@ -61,6 +66,12 @@ impl Row<'_> {
     /// The verdict and its numbers.
     pub fn words(&self) -> String {
         let Some(comparison) = self.comparison else {
+            if self.never != (0, 0) {
+                return format!(
+                    "no test: {} of {} and {} of {} never finished",
+                    self.never.0, self.counts.0, self.never.1, self.counts.1
+                );
+            }
             return format!(
                 "too few repetitions ({} and {})",
                 self.counts.0, self.counts.1
@@ -104,23 +115,31 @@ pub fn all<'a>(groups: &Groups<'a>, reference: &str, scheme: &str) -> Vec<Row<'a
             if one.is_empty() && other.is_empty() {
                 continue;
             }
+            let never = (never(&one), never(&other));
             let samples = Sample::new(reference, &one).zip(Sample::new(scheme, &other));
+            let comparison = samples.and_then(|(one, other)| compare(&one, &other));
             rows.push(Row {
                 scenario: first.scenario,
                 measure,
                 counts: (one.len(), other.len()),
-                comparison: samples.and_then(|(one, other)| compare(&one, &other)),
+                never,
+                comparison: comparison.filter(|_| never == (0, 0)),
             });
         }
     }
     rows
 }
 
+fn never(values: &[f64]) -> usize {
+    values.iter().filter(|value| value.is_infinite()).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lab::report::read::{Loaded, Results};
-    use crate::lab::report::sample::measured;
+    use crate::lab::report::sample::{measured, results};
+    use crate::lab::result::Completion;
 
     #[test]
     fn verdicts_know_what_is_better() {
@@ -155,5 +174,29 @@ mod tests {
         );
         assert_eq!(all(&groups, "pk3c", "cubic")[0].verdict(), Verdict::Worse);
         assert!(all(&groups, "cubic", "bbr").is_empty());
+    }
+
+    #[test]
+    fn transfers_that_never_finished_are_named_and_not_tested() {
+        let mut runs = Vec::new();
+        for (scheme, last_s) in [("cubic", Some(4.2)), ("pk3c", None)] {
+            for (seconds, seed) in [Some(4.0), Some(4.1), last_s].into_iter().zip(1..) {
+                let mut run = measured("B2", scheme, seed, 20.0);
+                run.flows[0].completions.push(Completion {
+                    round: 1,
+                    start_s: 0.0,
+                    seconds,
+                    bytes: 10_000_000,
+                });
+                runs.push(run);
+            }
+        }
+        let results = results(runs);
+        let groups = Groups::of(&results);
+        let rows = all(&groups, "cubic", "pk3c");
+        let row = rows.last().unwrap();
+        assert_eq!(row.measure.key, "completion_p50_s");
+        assert_eq!(row.verdict(), Verdict::NeverFinished);
+        assert_eq!(row.words(), "no test: 0 of 3 and 1 of 3 never finished");
     }
 }
