@@ -2,7 +2,7 @@
 //!
 //! A row is one competitor and one set of connections: one alone, six of a kind, or three of each at once. In the last,
 //! "other" is the other half of the same runs. Speed is the mean over downloads of their size over their time, timed at the
-//! receiver. IP volume is what the sender sent for a download: its segments and those sent again, 1500 bytes each.
+//! receiver; of one that never finished, of what had arrived over the time that it had. IP volume is what the sender sent for a download: its segments and those sent again, 1500 bytes each.
 //! RTTs are TCP's smoothed ones; the report's were from a capture, so its greatest are greater. On a path that is scaled
 //! down only the changes compare.
 
@@ -66,10 +66,7 @@ fn digits(value: f64) -> String {
 /// The values of some flows over several runs.
 pub fn values<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Values {
     let flows: Vec<_> = flows.collect();
-    let downloads = flows.iter().flat_map(|flow| &flow.completions);
-    let speeds: Vec<_> = downloads
-        .filter_map(|one| Some(one.bytes as f64 * 8.0 / 1e6 / one.seconds.filter(|s| *s > 0.0)?))
-        .collect();
+    let speeds: Vec<_> = flows.iter().flat_map(|flow| speeds_mbps(flow)).collect();
     let (mut volume, mut payload, mut count) = (0.0, 0.0, 0.0);
     for flow in &flows {
         let segments = flow.received_bytes as f64 / PAYLOAD + flow.retransmissions as f64;
@@ -94,6 +91,21 @@ pub fn values<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Values {
         rtt(|rtt| rtt.mean),
         rtt(|rtt| rtt.min),
     ]
+}
+
+/// Speed of each download of a flow, Mbit/s. One that never finished has what arrived beyond the others' data.
+fn speeds_mbps(flow: &FlowResult) -> impl Iterator<Item = f64> {
+    let downloads = flow.completions.iter();
+    let complete = downloads.clone().filter(|one| one.seconds.is_some());
+    let complete_bytes: u64 = complete.map(|one| one.bytes).sum();
+    let rest_bytes = flow.received_bytes.saturating_sub(complete_bytes);
+    downloads.filter_map(move |one| {
+        let (bytes, seconds) = match one.seconds {
+            Some(seconds) => (one.bytes, seconds),
+            None => (rest_bytes, flow.end_s - one.start_s),
+        };
+        (seconds > 0.0).then(|| bytes as f64 * 8.0 / 1e6 / seconds)
+    })
 }
 
 fn of_group(group: &Group<'_>) -> Values {
@@ -345,6 +357,22 @@ mod tests {
         (one.received_bytes, one.retransmissions) = (10_000_000, 100);
         one.rtt_ms = Some(quantiles(4.0, 6.0));
         result
+    }
+
+    #[test]
+    fn a_download_that_never_finished_counts_with_what_arrived() {
+        let mut run = download("pk3c", 0.4);
+        let flow = &mut run.flows[0];
+        flow.completions.push(Completion {
+            round: 2,
+            start_s: 10.0,
+            seconds: None,
+            bytes: 10_000_000,
+        });
+        (flow.received_bytes, flow.end_s) = (12_500_000, 30.0);
+        // 200 Mbit/s, and 2.5 MB in 20 s.
+        assert_eq!(speeds_mbps(flow).collect::<Vec<_>>(), [200.0, 1.0]);
+        assert_eq!(values(run.flows.iter())[0], Some(100.5));
     }
 
     fn rendered(runs: Vec<RunResult>) -> String {
