@@ -163,7 +163,7 @@ pub const MEASURES: [Measure; 18] = [
     Measure {
         key: "settling_s",
         heading: ["settled", "s"],
-        about: "longest time from a flow's start from which it stays within 25 % of its fair share until flows come or go; absent if one never does",
+        about: "longest time from a flow's start from which it stays within 25 % of its fair share until flows come or go; never if one does not",
         digits: 1,
         better: Better::Less,
         of: |run| longest_settling_s(run, SETTLING_TOLERANCE),

@@ -28,16 +28,14 @@ pub fn settling(run: &RunResult, tolerance: f64) -> Vec<Option<Settled>> {
     flows.map(|flow| settled(run, flow, tolerance)).collect()
 }
 
-/// The longest settling of the flows under test, s: `None` if one never settled or none can be judged.
+/// The longest settling of the flows under test, s: infinite if one never settled, `None` if none can be judged.
 pub fn longest_settling_s(run: &RunResult, tolerance: f64) -> Option<f64> {
-    let mut longest = None;
-    for settled in settling(run, tolerance).into_iter().flatten() {
-        match settled {
-            Settled::After(seconds) => longest = Some(seconds.max(longest.unwrap_or(0.0))),
-            Settled::Never => return None,
-        }
-    }
-    longest
+    let settled = settling(run, tolerance).into_iter().flatten();
+    let seconds = settled.map(|settled| match settled {
+        Settled::After(seconds) => seconds,
+        Settled::Never => f64::INFINITY,
+    });
+    seconds.reduce(f64::max)
 }
 
 fn settled(run: &RunResult, flow: &FlowResult, tolerance: f64) -> Option<Settled> {
@@ -165,7 +163,16 @@ mod tests {
             settling(&two(&first, &second, 0.0), 0.25),
             [Some(Settled::Never); 2]
         );
-        assert_eq!(longest_settling_s(&two(&first, &second, 0.0), 0.25), None);
+        assert_eq!(
+            longest_settling_s(&two(&first, &second, 0.0), 0.25),
+            Some(f64::INFINITY)
+        );
+        let short = two(&[5.0; 16], &[5.0; 16], 15.5);
+        let late = RunResult {
+            flows: short.flows[1..].to_vec(),
+            ..short
+        };
+        assert_eq!(longest_settling_s(&late, 0.25), None);
     }
 
     #[test]
