@@ -150,10 +150,14 @@ pub(super) fn tasks(
             scaled: plan.scaled.clone(),
             quick,
         };
+        let carrier = Carrier {
+            agent_latency_ns: plan.agent_latency_ns,
+            ..carrier.clone()
+        };
         let others = plan.schemes.iter().flatten();
         let is_own = |scheme: &Scheme| matches!(scheme, Scheme::Agent(_) | Scheme::Command(_));
         Ok(Task {
-            inputs: Inputs::of(&subject.run(&agent)?, &about, carrier),
+            inputs: Inputs::of(&subject.run(&agent)?, &about, &carrier),
             reusable: !is_own(&subject.scheme) && !others.into_iter().any(is_own),
             self_check: None,
         })

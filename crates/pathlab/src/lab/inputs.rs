@@ -44,6 +44,8 @@ pub struct Carrier {
     pub program: String,
     /// CPUs online; 0 where results do not depend on them.
     pub cpus: usize,
+    /// Time from a packet's ACK to the answer of the simulator's agent, ns; real agents take the time that they take.
+    pub agent_latency_ns: u64,
 }
 
 impl Inputs {
@@ -187,7 +189,7 @@ fn hash(run: &Run, carrier: &Carrier) -> String {
     ));
     // The simulator's own senders are part of the program.
     if carrier.backend == "sim" {
-        hash.update(&carrier.program);
+        hash.update(format!("{} {}", carrier.program, carrier.agent_latency_ns));
     }
     hex(&hash.finalize())
 }
@@ -284,7 +286,13 @@ mod tests {
             changed(|_, carrier| carrier.program = "2".into()),
             changed(|_, carrier| carrier.kernel = "6.12".into()),
             changed(|_, carrier| carrier.backend = "sim".into()),
+            changed(|_, carrier| {
+                carrier.backend = "sim".into();
+                carrier.agent_latency_ns = 1;
+            }),
         ];
         assert!(others.iter().all(|other| *other != base), "{others:?}");
+        assert_ne!(others[4], others[5]);
+        assert_eq!(base, changed(|_, carrier| carrier.agent_latency_ns = 1));
     }
 }
