@@ -47,6 +47,9 @@ impl Backend {
     }
 
     /// What results depend on besides the run.
+    ///
+    /// # Errors
+    /// If this program's own file or the kernel cannot be read, or a guest's kernel is not there and cannot be fetched.
     pub(super) fn carrier(self, guest: KernelVersion) -> Result<Carrier> {
         let program = hash_of_file(Path::new("/proc/self/exe"));
         let of_kernel = |name| fs::read_to_string(format!("/proc/sys/kernel/{name}"));
@@ -59,7 +62,10 @@ impl Backend {
         match self {
             Self::Sim => Ok(carrier),
             Self::Guest => Ok(Carrier {
-                kernel: guest.to_string(),
+                kernel: pathlab::guest::kernel_release(&Config {
+                    kernel: guest,
+                    ..Config::default()
+                })?,
                 ..carrier
             }),
             Self::Host => Ok(Carrier {

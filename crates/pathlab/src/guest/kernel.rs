@@ -15,6 +15,9 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::Error;
 
+/// What the names of kernels' images begin with.
+const IMAGE: &str = "vmlinuz-";
+
 /// A kernel series that Debian 12 offers as a cloud kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelVersion {
@@ -87,7 +90,7 @@ impl Kernel {
 
     /// The kernel in a folder that looks as a package unpacks.
     pub(super) fn unpacked(home: &Path) -> Result<Self, Error> {
-        let image = only_entry(&home.join("boot"), "vmlinuz-")?;
+        let image = only_entry(&home.join("boot"), IMAGE)?;
         // 6.12's package has moved to the merged /usr.
         let library = ["lib/modules", "usr/lib/modules"].map(|dir| home.join(dir));
         let library = library
@@ -98,6 +101,12 @@ impl Kernel {
             image,
             modules: only_entry(library, "")?,
         })
+    }
+
+    /// Its release, as `uname -r` says it: `6.12.117+deb12-cloud-amd64`.
+    pub(super) fn release(&self) -> String {
+        let name = self.image.file_name().unwrap_or_default().to_string_lossy();
+        name.trim_start_matches(IMAGE).to_owned()
     }
 
     /// The named modules and all they depend on, in loading order, as plain ELF objects. Modules
@@ -267,6 +276,18 @@ mod tests {
             error.to_string(),
             "no guest kernel \"6.2\": choose 6.1 or 6.12"
         );
+    }
+
+    #[test]
+    fn a_kernel_knows_its_release() {
+        let name = format!("pk3c-guest-kernel-{}", std::process::id());
+        let home = std::env::temp_dir().join(name);
+        fs::create_dir_all(home.join("boot")).unwrap();
+        fs::create_dir_all(home.join("usr/lib/modules/6.12.117+deb12-cloud-amd64")).unwrap();
+        fs::write(home.join("boot/vmlinuz-6.12.117+deb12-cloud-amd64"), "").unwrap();
+        let kernel = Kernel::unpacked(&home);
+        fs::remove_dir_all(&home).unwrap();
+        assert_eq!(kernel.unwrap().release(), "6.12.117+deb12-cloud-amd64");
     }
 
     #[test]

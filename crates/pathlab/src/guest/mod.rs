@@ -390,6 +390,14 @@ fn obtain_kernel(config: &Config) -> Result<kernel::Kernel, Error> {
     }
 }
 
+/// Release of the kernel that guests boot, as `uname -r` says it; the kernel is fetched first if the cache has none.
+///
+/// # Errors
+/// If the kernel cannot be had.
+pub fn kernel_release(config: &Config) -> Result<String, Error> {
+    Ok(obtain_kernel(config)?.release())
+}
+
 fn cache_dir(config: &Config) -> Result<PathBuf, Error> {
     if let Some(dir) = &config.cache {
         return Ok(dir.clone());
