@@ -16,8 +16,15 @@ const CARRIERS: [&str; 3] = [
     "crates/pathlab/guest",
     "crates/pathsim/src",
 ];
-/// Of these, what only shows results.
-const SHOWS: [&str; 4] = ["lab/report", "lab/score", "lab/statistics", "lab/format"];
+/// Of these, what only shows results. The rest of `lab/statistics` makes their quantiles.
+const SHOWS: [&str; 6] = [
+    "lab/report",
+    "lab/score",
+    "lab/format",
+    "lab/statistics/bootstrap",
+    "lab/statistics/over_time",
+    "lab/statistics/student",
+];
 /// What decides: figures of the algorithm are those of these sources. An entry is a module: its file and its folder.
 const ALGORITHM: [&str; 12] = [
     "aimd",
