@@ -314,6 +314,40 @@ fn a_result_tells_its_run() {
     assert!(downloads.link.unwrap().random_losses > 0);
 }
 
+/// A download of 1 MB takes less than two seconds of the six, so all three are made, whatever is beside them.
+#[test]
+fn rounds_end_with_their_transfers_beside_other_flows() {
+    let scratch = Scratch::new("rounds");
+    let file = scratch.path("two.toml");
+    fs::write(
+        &file,
+        r#"
+id = "T2"
+duration = "6s"
+rounds = 3
+path = { rate = "20mbit", rtt = "20ms", queue = "1bdp" }
+flows = [{ size = "1MB", start = "0s" }, { scheme = "udp:5mbit", start = "0s" }]
+"#,
+    )
+    .unwrap();
+    succeeds(&mut scratch.lab_run(&["T2", "--cc", "cubic", "--reps", "1"]));
+    let result = scratch.result("T2-cubic-1.json");
+    let [download, datagrams] = &result.flows[..] else {
+        panic!("{:?}", result.flows)
+    };
+    let done = download.completions.iter();
+    let rounds: Vec<_> = done
+        .filter_map(|done| done.seconds.map(|_| done.round))
+        .collect();
+    assert_eq!(rounds, [1, 2, 3]);
+    assert_eq!((result.total.seconds, datagrams.end_s), (None, 6.0));
+    // As much as was sent, without the rests of bins between the rounds.
+    assert!(
+        (3_500_000..3_750_000).contains(&datagrams.received_bytes),
+        "{datagrams:?}"
+    );
+}
+
 #[test]
 fn baselines_are_reused_and_the_agent_s_runs_are_not() {
     let scratch = Scratch::new("cache");

@@ -81,16 +81,42 @@ impl<'a> Simulation<'a> {
     /// The simulation as far as it is, if one was not.
     #[allow(clippy::result_large_err, reason = "once in a run")]
     pub fn run_while(mut self, mut go_on: impl FnMut(u64) -> bool) -> Result<Results, Self> {
+        if self.advance(|_, second| go_on(second)) {
+            Ok(self.results())
+        } else {
+            Err(self)
+        }
+    }
+
+    /// Time at which the last of the flows with a size is complete, ns; `None` if one never is, if there are none, or if
+    /// a simulated second (s) before it was not allowed to begin.
+    pub fn transfers_end_ns(mut self, mut go_on: impl FnMut(u64) -> bool) -> Option<u64> {
+        self.advance(|run, second| run.completed_ns().is_none() && go_on(second));
+        self.completed_ns()
+    }
+
+    /// Goes on to the end, if every simulated second (s) is allowed to begin; whether it got there.
+    fn advance(&mut self, mut go_on: impl FnMut(&Self, u64) -> bool) -> bool {
         let mut second = 0;
         while self.step() {
             if self.now_ns / SECOND > second {
                 second = self.now_ns / SECOND;
-                if !go_on(second) {
-                    return Err(self);
+                if !go_on(self, second) {
+                    return false;
                 }
             }
         }
-        Ok(self.results())
+        true
+    }
+
+    /// When the flows with a size were complete, if there are some and all are, ns.
+    fn completed_ns(&self) -> Option<u64> {
+        let flows = self.flows.iter();
+        let mut sized = flows.filter(|flow| matches!(flow.spec.source, Source::Bytes(_)));
+        let first = sized.next()?.counts.completed_ns?;
+        sized.try_fold(first, |last, flow| {
+            Some(last.max(flow.counts.completed_ns?))
+        })
     }
 
     /// Handles one event; `false` at the end of the run.

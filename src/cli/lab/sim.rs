@@ -56,12 +56,19 @@ pub(super) fn conduct(
             series: true,
             decisions: 0,
         };
+        let shorter = if round < plan.settings.rounds {
+            cut(simulator, &job, params, interrupt)?
+        } else {
+            None
+        };
+        let part = shorter.as_ref().unwrap_or(&part);
+        let job = Job { plan: part, ..job };
         let (simulation, _) = runs::prepare(simulator, &job, params, keep)?;
         let Ok(results) = simulation.run_while(|_| !interrupt.is_raised()) else {
             bail!("interrupted");
         };
         let end_ns = begin_ns + complete_ns(&results).unwrap_or(part.scenario.duration_ns);
-        sums.add(&part, results, round, (begin_ns, end_ns));
+        sums.add(part, results, round, (begin_ns, end_ns));
         sums.run_ns = end_ns;
         begin_ns = (end_ns / BIN_NS + 1) * BIN_NS;
     }
@@ -76,6 +83,30 @@ fn bound_bursts(plan: &mut Plan) {
             flow.burst_segments = flow.burst_segments.min(segments);
         }
     }
+}
+
+/// A round in which transfers are beside flows without a size, ending with its transfers; `None` of any other, or if a
+/// transfer is not complete in its time.
+fn cut(
+    simulator: &Simulator,
+    job: &Job<'_>,
+    params: &Params,
+    interrupt: &Interrupt,
+) -> Result<Option<Plan>> {
+    let flows = &job.plan.scenario.flows;
+    if flows
+        .iter()
+        .all(|flow| matches!(flow.source, Source::Bytes(_)))
+    {
+        return Ok(None);
+    }
+    let (simulation, _) = runs::prepare(simulator, job, params, Keep::default())?;
+    let end_ns = simulation.transfers_end_ns(|_| !interrupt.is_raised());
+    Ok(end_ns.map(|end_ns| {
+        let mut part = job.plan.clone();
+        part.scenario.duration_ns = end_ns + 1;
+        part
+    }))
 }
 
 /// When the last transfer was complete, if all flows are transfers and complete.
