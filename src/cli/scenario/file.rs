@@ -33,21 +33,32 @@ const SCENARIO_KEYS: &[&str] = &[
 ];
 const QUICK_KEYS: &[&str] = &["duration", "rounds", "count", "stagger", "size"];
 
-/// `folder` is where a trace without a full path is looked for; `id` names a file's only scenario.
-pub(super) fn parse(source: Source<'_>, folder: &Path, id: &str) -> Result<Vec<Plan>> {
+/// `folder` is where a trace without a full path is looked for; `id` names a file's only scenario; rates that are drawn
+/// last for `length_ns`, if that is given, else for the scenario's `duration`.
+pub(super) fn parse(
+    source: Source<'_>,
+    folder: &Path,
+    id: &str,
+    length_ns: Option<u64>,
+) -> Result<Vec<Plan>> {
     let mut top = source.table()?;
     if !top.has("scenario") {
-        return Ok(vec![one(top, folder, Some(id))?]);
+        return Ok(vec![one(top, folder, Some(id), length_ns)?]);
     }
     top.expect(&["scenario"])?;
     let tables = top.tables("scenario")?.unwrap_or_default();
     tables
         .into_iter()
-        .map(|table| one(table, folder, None))
+        .map(|table| one(table, folder, None, length_ns))
         .collect()
 }
 
-fn one(mut table: Table<'_>, folder: &Path, id: Option<&str>) -> Result<Plan> {
+fn one(
+    mut table: Table<'_>,
+    folder: &Path,
+    id: Option<&str>,
+    length_ns: Option<u64>,
+) -> Result<Plan> {
     table.expect(SCENARIO_KEYS)?;
     let id = match (table.take("id", values::id)?, id) {
         (Some(id), _) => id,
@@ -69,7 +80,7 @@ fn one(mut table: Table<'_>, folder: &Path, id: Option<&str>) -> Result<Plan> {
     };
     let setting = Setting {
         folder,
-        duration_ns,
+        length_ns: length_ns.unwrap_or(duration_ns),
         seed,
     };
     let (path, loopback) = path::read(path, setting)?;

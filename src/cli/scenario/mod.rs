@@ -148,11 +148,16 @@ fn files(place: &Path) -> Result<Vec<PathBuf>> {
 /// Reads scenarios that the program carries with it. They have no traces.
 pub(in crate::cli) fn read_text(name: &str, text: &str) -> Result<Vec<Plan>> {
     let stem = name.trim_end_matches(".toml");
-    file::parse(Source { name, text }, Path::new(""), stem)
+    file::parse(Source { name, text }, Path::new(""), stem, None)
 }
 
 /// Reads a file of one or more scenarios.
 pub(in crate::cli) fn read(file: &Path) -> Result<Vec<Plan>> {
+    read_for(file, None)
+}
+
+/// The same for runs of another length than the file's: a rate that is drawn lasts for so long.
+pub(in crate::cli) fn read_for(file: &Path, length_ns: Option<u64>) -> Result<Vec<Plan>> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the scenario {}", file.display()))?;
     let name = file.display().to_string();
@@ -163,5 +168,10 @@ pub(in crate::cli) fn read(file: &Path) -> Result<Vec<Plan>> {
     let stem = file
         .file_stem()
         .map_or("scenario".into(), |stem| stem.to_string_lossy());
-    file::parse(source, file.parent().unwrap_or(Path::new("")), &stem)
+    file::parse(
+        source,
+        file.parent().unwrap_or(Path::new("")),
+        &stem,
+        length_ns,
+    )
 }

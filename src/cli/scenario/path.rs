@@ -44,7 +44,8 @@ const DRAWN_NS: u64 = 60 * SECOND;
 pub(super) struct Setting<'a> {
     /// Where a trace without a full path is looked for.
     pub(super) folder: &'a Path,
-    pub(super) duration_ns: u64,
+    /// How long a rate that is drawn lasts, at least.
+    pub(super) length_ns: u64,
     pub(super) seed: u64,
 }
 
@@ -103,7 +104,7 @@ fn unlimited() -> PathSpec {
 }
 
 fn read_rate(table: &mut Table<'_>, setting: Setting<'_>) -> Result<RateSchedule> {
-    let length_ns = setting.duration_ns.max(DRAWN_NS);
+    let length_ns = setting.length_ns.max(DRAWN_NS);
     let rate = table.take("rate", values::rate)?;
     let poisson = table.take("poisson", values::rate)?;
     let steps = table.tables("steps")?;

@@ -174,7 +174,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
 
 fn run_one(args: &OneArgs) -> Result<()> {
     let mut plan = match &args.scenario {
-        Some(file) => pick(scenario::read(file)?, args)?,
+        Some(file) => pick(scenario::read_for(file, args.duration)?, args)?,
         None => of_flags(args)?,
     };
     plan.scenario.duration_ns = args.duration.unwrap_or(plan.scenario.duration_ns);

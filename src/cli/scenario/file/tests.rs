@@ -42,7 +42,7 @@ fn plan(text: &str) -> Result<Plan> {
         name: "f.toml",
         text,
     };
-    parse(source, Path::new(""), "f").map(|mut plans| plans.remove(0))
+    parse(source, Path::new(""), "f", None).map(|mut plans| plans.remove(0))
 }
 
 #[test]
@@ -192,13 +192,39 @@ fn several_scenarios_in_a_file_need_ids() {
         name: "f.toml",
         text,
     };
-    let said = format!("{:#}", parse(source(two), Path::new(""), "f").unwrap_err());
+    let said = format!(
+        "{:#}",
+        parse(source(two), Path::new(""), "f", None).unwrap_err()
+    );
     assert!(
         said.starts_with("f.toml:5: [[scenario]]: the key `id`"),
         "{said}"
     );
     let one = two.rsplit_once("[[").unwrap().0;
-    assert_eq!(parse(source(one), Path::new(""), "f").unwrap()[0].id, "a");
+    assert_eq!(
+        parse(source(one), Path::new(""), "f", None).unwrap()[0].id,
+        "a"
+    );
+}
+
+#[test]
+fn a_rate_that_swings_does_so_for_as_long_as_the_run() {
+    let source = Source {
+        name: "f.toml",
+        text: "flows = [{}]\npath = { rate = \"10mbit\", rate-swing = { by = \"50%\", period = \"5s\" }, rtt = \"1ms\" }",
+    };
+    let swings_until = |length_ns| {
+        let plan = parse(source, Path::new(""), "f", length_ns)
+            .unwrap()
+            .remove(0);
+        assert_eq!(plan.scenario.duration_ns, DURATION_NS);
+        match plan.scenario.path.rate {
+            RateSchedule::Steps(steps) => steps.last().unwrap().0 / SECOND,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(swings_until(None), 59);
+    assert_eq!(swings_until(Some(200 * SECOND)), 199);
 }
 
 #[test]
