@@ -73,7 +73,7 @@ fn summary(result: &RunResult) -> String {
         "{}: {:.3} Mbit/s, {:.1} %, RTT p50 {:?} ms, {} retransmissions, Jain {:.4}, void {:?}",
         result.conditions.line,
         total.goodput_mbps,
-        total.use_run * 100.0,
+        total.use_run.unwrap() * 100.0,
         total.rtt_ms.map(|rtt| rtt.p50),
         total.retransmissions,
         total.jain,
@@ -130,7 +130,7 @@ fn equal_runs_have_equal_results() {
             };
             assert!((seconds(one) - seconds(other)).abs() <= 1e-3 * seconds(one));
         }
-        assert!((0.5..1.0).contains(&a.use_run), "{a:?}");
+        assert!((0.5..1.0).contains(&a.use_run.unwrap()), "{a:?}");
         assert_eq!(first.flows[3].received_bytes, 1_000_000);
     }
 }

@@ -241,7 +241,7 @@ impl Sums {
         let halves: Vec<_> = halves.collect();
         total.seconds = (run_ns < plan.scenario.duration_ns).then_some(run_s);
         total.goodput_mbps = mbps(bytes as f64, run_s);
-        total.use_run = ratio(total.goodput_mbps, capacity);
+        total.use_run = Some(ratio(total.goodput_mbps, capacity));
         total.use_second_half =
             (capacity_half > 0.0).then(|| mbps(bytes_half, run_s / 2.0) / capacity_half);
         total.jain = pathsim::jain(tested().map(|flow| flow.goodput_mbps));
@@ -253,7 +253,7 @@ impl Sums {
         RunResult {
             format: FORMAT,
             inputs: Inputs {
-                capacity_mbps: capacity,
+                capacity_mbps: Some(capacity),
                 ..inputs.clone()
             },
             conditions: Conditions {

@@ -64,11 +64,14 @@ impl Inputs {
             backend: carrier.backend.clone(),
             seed: run.scenario.seed,
             duration_s: *duration_ns as f64 / NS_PER_S,
-            path: path_in_words(path),
-            capacity_mbps: capacity_mbps(path, 0, *duration_ns),
+            path: match run.settings.loopback {
+                true => "loopback".to_owned(),
+                false => path_in_words(path),
+            },
+            capacity_mbps: (!run.settings.loopback).then(|| capacity_mbps(path, 0, *duration_ns)),
             rtt_ms: path.rtt_ns as f64 / 1e6,
             queue_packets: match path.queue {
-                QueueLimit::Packets(packets) => Some(packets),
+                QueueLimit::Packets(packets) => Some(packets).filter(|_| !run.settings.loopback),
                 QueueLimit::Bytes(_) => None,
             },
             loss: path.loss.ratio(),
@@ -259,7 +262,16 @@ mod tests {
             "50 Mbit/s, 40 ms, 167 packets, 1 % loss"
         );
         let inputs = Inputs::of(&run(), &About::default(), &carrier());
-        assert!((inputs.capacity_mbps - 47.784).abs() < 0.001);
+        assert!((inputs.capacity_mbps.unwrap() - 47.784).abs() < 0.001);
+    }
+
+    #[test]
+    fn the_loopback_device_has_no_path_to_tell_of() {
+        let mut run = run();
+        run.settings.loopback = true;
+        let inputs = Inputs::of(&run, &About::default(), &carrier());
+        assert_eq!(inputs.path, "loopback");
+        assert_eq!((inputs.capacity_mbps, inputs.queue_packets), (None, None));
     }
 
     #[test]

@@ -80,9 +80,11 @@ impl Parts<'_> {
         }
     }
 
-    fn capacity(&self, from: Duration, to: Duration) -> f64 {
+    /// Capacity of the path between two times, Mbit/s of payload; `None` if there is no path.
+    fn capacity(&self, from: Duration, to: Duration) -> Option<f64> {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        capacity_mbps(&self.run.scenario.path, ns(from), ns(to))
+        let is_there = !self.run.settings.loopback;
+        is_there.then(|| capacity_mbps(&self.run.scenario.path, ns(from), ns(to)))
     }
 
     fn flow(&self, index: usize, seen: &Seen<'_>) -> FlowResult {
@@ -120,7 +122,7 @@ impl Parts<'_> {
         }
     }
 
-    fn total(&self, flows: &[FlowResult], seen: &Seen<'_>, capacity_mbps: f64) -> Total {
+    fn total(&self, flows: &[FlowResult], seen: &Seen<'_>, capacity_mbps: Option<f64>) -> Total {
         let run = self.traffic.duration;
         let tested = || flows.iter().filter(|flow| flow.under_test);
         let reports = self.traffic.flows.iter().zip(&self.run.under_test);
@@ -147,8 +149,10 @@ impl Parts<'_> {
         Total {
             seconds: None,
             goodput_mbps,
-            use_run: ratio(goodput_mbps, capacity_mbps),
-            use_second_half: (half_capacity > 0.0 && timed).then(|| half_mbps / half_capacity),
+            use_run: capacity_mbps.map(|capacity| ratio(goodput_mbps, capacity)),
+            use_second_half: half_capacity
+                .filter(|capacity| *capacity > 0.0 && timed)
+                .map(|capacity| half_mbps / capacity),
             jain: jain(tested().map(|flow| flow.goodput_mbps)),
             jain_second_half: (!halves.is_empty()).then(|| jain(halves)),
             retransmissions,
@@ -425,9 +429,8 @@ mod tests {
         let total = &result.total;
         assert_eq!((total.goodput_mbps, total.jain), (1.0, 1.0));
         assert!(
-            (total.use_run - 1.0 / 14.48).abs() < 1e-9,
-            "{}",
-            total.use_run
+            (total.use_run.unwrap() - 1.0 / 14.48).abs() < 1e-9,
+            "{total:?}"
         );
         assert!((total.use_second_half.unwrap() - 1.2 / 14.48).abs() < 1e-9);
         assert_eq!(

@@ -62,11 +62,12 @@ pub struct Inputs {
     pub seed: u64,
     /// From the first start to the end, s.
     pub duration_s: f64,
-    /// The path in words: `50 Mbit/s, 40 ms, 167 packets, 1 % loss`.
+    /// The path in words: `50 Mbit/s, 40 ms, 167 packets, 1 % loss`, or `loopback`.
     pub path: String,
     /// What the path carries at most net of headers (1448 of 1500 bytes) and random loss, Mbit/s of payload, over the
-    /// run.
-    pub capacity_mbps: f64,
+    /// run; the loopback device has no such limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_mbps: Option<f64>,
     /// Two-way propagation delay at the start, ms.
     pub rtt_ms: f64,
     /// Packets in the queue, at most, if its limit is one of packets.
@@ -163,8 +164,8 @@ pub struct Total {
     pub seconds: Option<f64>,
     /// Payload at the receivers over the whole run, Mbit/s.
     pub goodput_mbps: f64,
-    /// That over the capacity.
-    pub use_run: f64,
+    /// That over the capacity, if there is one.
+    pub use_run: Option<f64>,
     /// The same over the second half of the run.
     pub use_second_half: Option<f64>,
     /// Jain's index of the flows' goodputs, each over its own life.

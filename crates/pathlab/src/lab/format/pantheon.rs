@@ -72,7 +72,7 @@ impl Block {
             times: [began, ended.clone()],
             clock_offsets_ms: None,
             generated: ended,
-            capacity_mbps: Some(wire_capacity(run)),
+            capacity_mbps: wire_capacity(run),
             total: tunnel(
                 run.total.goodput_mbps,
                 run.total.owd_ms.map(|owd| owd.p95),
@@ -108,11 +108,13 @@ fn all_lost(run: &RunResult) -> Option<f64> {
         .then_some(lost * 100.0)
 }
 
-/// What the bottleneck carried, Mbit/s on the wire: as measured, or from the capacity for payload.
-fn wire_capacity(run: &RunResult) -> f64 {
+/// What the bottleneck carried, if there was one, Mbit/s on the wire: as measured, or from the capacity for payload.
+fn wire_capacity(run: &RunResult) -> Option<f64> {
     let measured = run.link.as_ref().and_then(|link| mean(&link.capacity_mbps));
-    measured
-        .unwrap_or(run.inputs.capacity_mbps * WIRE_PER_PAYLOAD / (1.0 - run.inputs.loss).max(1e-9))
+    measured.or_else(|| {
+        let payload_mbps = run.inputs.capacity_mbps?;
+        Some(payload_mbps * WIRE_PER_PAYLOAD / (1.0 - run.inputs.loss).max(1e-9))
+    })
 }
 
 /// Begin and end in Pantheon's form.
@@ -258,7 +260,7 @@ Loss rate: 3.47%
 
     fn three_flows(scheme: &str) -> RunResult {
         let mut result = run("E1", scheme, 1);
-        result.inputs.capacity_mbps = 2.365;
+        result.inputs.capacity_mbps = Some(2.365);
         for (number, start) in [(1, 0.0), (2, 10.0), (3, 20.0)] {
             let mut flow = flow(number, start, 30.0, vec![0.8; 300]);
             (flow.owd_ms, flow.loss) = (Some(quantiles(200.0, 531.25)), Some(0.02));

@@ -40,7 +40,7 @@ pub const MEASURES: [Measure; 18] = [
         about: "goodput over what the path carries net of headers and random loss",
         digits: 1,
         better: Better::More,
-        of: |run| Some(run.total.use_run * 100.0),
+        of: |run| Some(run.total.use_run? * 100.0),
     },
     Measure {
         key: "goodput_mbps",
@@ -177,7 +177,7 @@ pub const MEASURES: [Measure; 18] = [
         of: |run| {
             let seconds = seconds(run);
             let worst = worst_second(run, seconds / 2.0, seconds)?;
-            Some(worst / run.inputs.capacity_mbps.max(1e-9) * 100.0)
+            Some(worst / run.inputs.capacity_mbps?.max(1e-9) * 100.0)
         },
     },
     Measure {

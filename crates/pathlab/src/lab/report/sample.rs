@@ -31,7 +31,7 @@ pub(crate) fn run(scenario: &str, scheme: &str, seed: u64) -> RunResult {
             seed,
             duration_s: 30.0,
             path: "50 Mbit/s, 40 ms, 167 packets".into(),
-            capacity_mbps: 48.27,
+            capacity_mbps: Some(48.27),
             rtt_ms: 40.0,
             queue_packets: Some(167),
             loss: 0.0,
@@ -49,7 +49,7 @@ pub(crate) fn run(scenario: &str, scheme: &str, seed: u64) -> RunResult {
         void: None,
         total: Total {
             goodput_mbps: 40.0,
-            use_run: 0.8287,
+            use_run: Some(0.8287),
             jain: 1.0,
             ..Total::default()
         },
@@ -84,7 +84,8 @@ pub(crate) fn flow(number: u32, start_s: f64, end_s: f64, goodput_mbps: Vec<f64>
 pub(crate) fn measured(scenario: &str, scheme: &str, seed: u64, goodput_mbps: f64) -> RunResult {
     let mut result = run(scenario, scheme, seed);
     result.total.goodput_mbps = goodput_mbps;
-    result.total.use_run = goodput_mbps / result.inputs.capacity_mbps;
+    let capacity_mbps = result.inputs.capacity_mbps;
+    result.total.use_run = capacity_mbps.map(|capacity| goodput_mbps / capacity);
     result.total.rtt_ms = Some(quantiles(41.0, 60.0));
     result.flows = vec![flow(1, 0.0, 30.0, vec![goodput_mbps; 300])];
     result.flows[0].scheme = scheme.into();

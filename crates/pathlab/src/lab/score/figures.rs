@@ -74,7 +74,7 @@ impl Outcome<'_> {
     }
 
     pub(super) fn used(&self) -> Option<f64> {
-        self.median(|run| Some(run.total.use_run))
+        self.median(|run| run.total.use_run)
     }
 
     pub(super) fn used_second_half(&self) -> Option<f64> {

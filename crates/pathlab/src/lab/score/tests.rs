@@ -28,7 +28,7 @@ fn a_clean_path_has_lines_for_use_rtt_and_loss() {
     let scenario = scenario(50_000_000);
     let of = |used: f64, rtt_ms: f64, loss: f64| {
         let mut own = measured("clean-x", "pk3c", 1, 48.0);
-        own.total.use_run = used;
+        own.total.use_run = Some(used);
         own.total.rtt_ms.as_mut().unwrap().p95 = rtt_ms;
         own.total.loss = Some(loss);
         let mut cubic = measured("clean-x", "cubic", 1, 48.0);

@@ -34,7 +34,7 @@ fn task(scheme: &str, seed: u64) -> Task {
             seed,
             duration_s: 1.0,
             path: "50 Mbit/s".into(),
-            capacity_mbps: 48.0,
+            capacity_mbps: Some(48.0),
             rtt_ms: 40.0,
             queue_packets: None,
             loss: 0.0,

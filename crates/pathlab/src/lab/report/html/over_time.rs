@@ -35,7 +35,7 @@ pub(super) fn throughput(group: &Group<'_>, run: &RunResult) -> Option<String> {
             )
         });
     let capacity = capacity.or_else(|| {
-        let mbps = Some(run.inputs.capacity_mbps);
+        let mbps = Some(run.inputs.capacity_mbps?);
         Some(vec![(0.0, mbps), (run.inputs.duration_s, mbps)])
     });
     let near = |points: &Points| {
