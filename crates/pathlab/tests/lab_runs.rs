@@ -503,6 +503,25 @@ fn iperf3_makes_the_same_traffic() {
     assert!(error.contains("flow 2 does not"), "{error}");
 }
 
+/// Whether no process of the machine has this command line, within a second: the kernel takes its time to end them.
+fn gone(command: &str) -> bool {
+    let runs = |entry: &fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").trim_end() == command
+    };
+    let until = Instant::now() + Duration::from_secs(1);
+    loop {
+        let mut processes = fs::read_dir("/proc").unwrap().flatten();
+        if !processes.any(|entry| runs(&entry)) {
+            return true;
+        }
+        if Instant::now() > until {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn kernel_programs_are_measured_at_the_link() {
     attempts(programs_are_measured_at_the_link);
@@ -514,9 +533,14 @@ fn programs_are_measured_at_the_link() {
     };
     let before = Machine::now();
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    // A child that neither asks nor waits: it must be gone, too.
+    let left = format!("sleep {}.25", 100_000 + std::process::id());
+    let sender = "exec iperf3 -c {address} -p {port} -u -b 8M -l 1000 -t 60";
     let scheme = FlowScheme::Command {
         name: "iperf3-udp".into(),
-        sender: words("iperf3 -c {address} -p {port} -u -b 8M -l 1000 -t 60"),
+        sender: ["sh", "-c", &format!("{left} & {sender}")]
+            .map(str::to_owned)
+            .to_vec(),
         receiver: words("iperf3 -s -p {port}"),
     };
     let late = FlowSpec {
@@ -527,6 +551,7 @@ fn programs_are_measured_at_the_link() {
     programs.schemes = vec![scheme.clone(), scheme];
     let result = carry_out(&programs);
     assert_eq!(Machine::now(), before);
+    assert!(gone(&left), "`{left}` goes on");
     for (flow, seconds) in result.flows.iter().zip([4.0, 3.0]) {
         // 8 Mbit/s once the control connection stands.
         let mbps = flow.goodput_mbps;

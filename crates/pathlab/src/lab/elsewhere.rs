@@ -2,7 +2,8 @@
 //!
 //! Receivers start before the run, senders at their flow's start. A pair of programs is measured at the link, so it may
 //! speak whatever protocol it likes: its flow has an address of its own, which the kernel chooses by the receiver's port.
-//! What it delivers is counted as IP packets less the headers of IP and UDP (28 bytes), whatever is inside.
+//! What it delivers is counted as IP packets less the headers of IP and UDP (28 bytes), whatever is inside. Each program runs
+//! in a process namespace of its own, so that all that it has started ends with it.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,6 +18,7 @@ use super::run::{FlowScheme, Run, Traffic};
 use crate::netns::{Netns, NetnsError};
 use crate::path::{PathReport, SERVER};
 use crate::process::{self, Interrupt, POLL_INTERVAL, Process};
+use crate::program;
 use crate::traffic::{FlowReport, Plan, Report};
 use crate::tun::{self, TunError};
 
@@ -290,9 +292,7 @@ impl<'a> Programs<'a> {
                 .into_iter()
                 .flatten()
             {
-                if !matches!(running.process.terminate(ENDING), Ok(Some(_))) {
-                    running.process.kill();
-                }
+                program::end(&mut running.process, ENDING);
             }
             self.ended = Some(self.stop);
             return Ok(false);
@@ -327,7 +327,7 @@ impl<'a> Programs<'a> {
                 });
             }
         };
-        // The pipe ends with the program, unless it left children behind.
+        // The pipe ends with the program and what it has started.
         thread::sleep(POLL_INTERVAL);
         let stderr = match running.stderr.is_finished() {
             true => std::mem::replace(&mut running.stderr, thread::spawn(String::new))
@@ -355,15 +355,12 @@ fn start(netns: &Netns, flow: usize, command: &[String]) -> Result<Running, Else
         command: words.join(" "),
         cause,
     };
-    let (program, arguments) = words.split_first().ok_or_else(|| {
-        failed(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the command is empty",
-        ))
-    })?;
-    let mut spawned = netns.command(program);
+    if words.is_empty() {
+        let empty = io::Error::new(io::ErrorKind::InvalidInput, "the command is empty");
+        return Err(failed(empty));
+    }
+    let mut spawned = program::command(netns, &words);
     spawned
-        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
