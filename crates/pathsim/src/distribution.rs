@@ -47,14 +47,16 @@ impl Distribution {
             .map(|(low, high)| (low as f64 / 1e3, high as f64 / 1e3))
     }
 
-    /// The value below which this part of the samples lies, ms, to 0.4 %; `None` without samples.
+    /// A quantile by nearest rank, ms, to 0.4 %: the least value that at least this part of the samples does not exceed;
+    /// `None` without samples.
     pub fn quantile_ms(&self, part: f64) -> Option<f64> {
-        let last = self.samples.checked_sub(1)?;
-        let rank = (last as f64 * part) as u64;
+        // 0.95 × 20 is a little more than 19 in binary, and must not become rank 20.
+        let rank = (part.clamp(0.0, 1.0) * self.samples as f64 - 1e-9).ceil() as u64;
+        let rank = rank.max(1);
         let mut seen = 0;
         let index = self.counts.iter().position(|count| {
             seen += u64::from(*count);
-            seen > rank
+            seen >= rank
         })?;
         Some(middle_us(index) / 1e3)
     }
@@ -117,6 +119,22 @@ mod tests {
                 "{us}"
             );
         }
+    }
+
+    #[test]
+    fn quantiles_are_nearest_rank() {
+        let of = |samples: u64, part| {
+            let mut distribution = Distribution::default();
+            (1..=samples).for_each(|us| distribution.add(us));
+            (distribution.quantile_ms(part).unwrap() * 1e3).round()
+        };
+        let parts = [0.0, 0.5, 0.95, 0.951, 1.0];
+        assert_eq!(
+            parts.map(|part| of(20, part)),
+            [1.0, 10.0, 19.0, 20.0, 20.0]
+        );
+        assert_eq!(parts.map(|part| of(10, part)), [1.0, 5.0, 10.0, 10.0, 10.0]);
+        assert_eq!(parts.map(|part| of(3, part)), [1.0, 2.0, 3.0, 3.0, 3.0]);
     }
 
     #[test]

@@ -98,9 +98,9 @@ fn results_are_the_same_on_every_machine() {
         hash(&run(scenario(codel, trace))),
     ];
     let expected: [u64; 3] = [
-        13_818_176_246_476_918_574,
-        5_746_243_078_129_973_307,
-        3_523_617_880_301_045_552,
+        16_310_606_353_926_165_008,
+        2_326_923_645_619_685_621,
+        683_070_319_780_876_689,
     ];
     assert_eq!(found, expected, "{found:#x?}");
 }
