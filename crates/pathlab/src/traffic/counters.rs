@@ -45,11 +45,20 @@ impl Bins {
         self.bytes.iter().sum()
     }
 
-    /// Bytes in the bins that begin in a span of time.
+    /// Bytes in a span of time: of the bin that it begins in, the part that is left of it; of the one that it ends in, all,
+    /// since the end of a run is the end of its last bin.
     pub fn between(&self, from: Duration, to: Duration) -> u64 {
-        let bin = |at: Duration| at.as_nanos().div_ceil(BIN.as_nanos()) as usize;
-        let (from, to) = (bin(from), bin(to).min(self.bytes.len()));
-        self.bytes.get(from..to).unwrap_or_default().iter().sum()
+        let bins = (0u32..).zip(&self.bytes);
+        let bytes = bins.map(|(number, bytes)| {
+            let (begin, end) = (BIN * number, BIN * (number + 1));
+            let left = end.saturating_sub(from.max(begin)).as_secs_f64() / BIN.as_secs_f64();
+            if begin < to {
+                *bytes as f64 * left
+            } else {
+                0.0
+            }
+        });
+        bytes.sum::<f64>().round() as u64
     }
 
     /// Mbit/s, bin by bin.
@@ -85,6 +94,9 @@ mod tests {
         assert_eq!(bins.between(ms(0), ms(200)), 7);
         assert_eq!(bins.between(ms(100), ms(10_000)), 12);
         assert_eq!(bins.between(ms(10_000), ms(20_000)), 0);
+        // Half of the second bin, and all of the last.
+        assert_eq!(bins.between(ms(150), ms(360)), 10);
+        assert_eq!(bins.between(ms(125), ms(200)), 3);
         assert_eq!(bins.mbps()[1], 32.0 / 1e6 / 0.1);
         let mut both = Bins::default();
         both.merge(&bins);
