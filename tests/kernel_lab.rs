@@ -69,8 +69,9 @@ impl Drop for Scratch {
 }
 
 #[test]
-fn a_suite_on_this_machine_has_a_good_result_for_every_run() {
-    let Some(test) = KernelTest::begin("a_suite_on_this_machine_has_a_good_result_for_every_run")
+fn kernel_a_suite_on_this_machine_has_a_good_result_for_every_run() {
+    let Some(test) =
+        KernelTest::begin("kernel_a_suite_on_this_machine_has_a_good_result_for_every_run")
     else {
         return;
     };
@@ -143,8 +144,9 @@ fn a_suite_on_this_machine_has_a_good_result_for_every_run() {
 
 /// Without root there is nothing to measure with, and that is said before anything is made.
 #[test]
-fn without_root_the_host_is_refused_with_a_remedy() {
-    let Some(test) = KernelTest::begin("without_root_the_host_is_refused_with_a_remedy") else {
+fn kernel_without_root_the_host_is_refused_with_a_remedy() {
+    let Some(test) = KernelTest::begin("kernel_without_root_the_host_is_refused_with_a_remedy")
+    else {
         return;
     };
     let scratch = Scratch::new("nobody");
