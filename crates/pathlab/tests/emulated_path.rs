@@ -249,6 +249,10 @@ fn delay_is_half_the_rtt_each_way() {
 
 #[test]
 fn kernel_loss_is_as_set_and_follows_from_the_seed() {
+    attempts(loss_is_as_set_and_follows_from_the_seed);
+}
+
+fn loss_is_as_set_and_follows_from_the_seed() {
     let Some(_turn) = turn("kernel_loss_is_as_set_and_follows_from_the_seed") else {
         return;
     };
@@ -262,6 +266,9 @@ fn kernel_loss_is_as_set_and_follows_from_the_seed() {
         let (from, to) = data_direction(&path);
         let (_, arrivals) = probe(from, to, (3_000, 2, Duration::from_micros(500)), 200);
         let report = path.close().unwrap();
+        // A sender that had to wait for its turn makes up for it, which the queue may have no room for.
+        let drops = report.emulator.data.queue_drops;
+        measured!(drops == 0, "{drops} packets dropped by the queue");
         assert_eq!(report.emulator.data.losses, 3_000 - arrivals.len() as u64);
         arrivals
             .into_iter()
