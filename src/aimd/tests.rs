@@ -182,6 +182,65 @@ fn it_does_not_back_off_from_the_paths_own_losses() {
     assert_eq!(answer(140_000, 5), Reason::ClimbLoss);
 }
 
+/// A flow on a path that loses 1 % at an empty queue, for 12 s.
+fn with_a_floor_of_a_hundredth() -> Estimator {
+    let mut est = Estimator::new(&Params::default());
+    est.observe(
+        &report(33, 1, &[(0, 150_000, 0); 8], 100_000),
+        context(None),
+    );
+    for n in 1..120 {
+        let acks: Vec<_> = (0..10)
+            .map(|i| (i * 10_000, 50_000, u64::from(i == 0 && n % 10 == 0)))
+            .collect();
+        est.observe(&report(33, n * 100_000, &acks, 100_000), context(None));
+    }
+    let floor = est.loss_floor();
+    assert!((floor - 0.01).abs() < 0.002, "{floor}");
+    est
+}
+
+/// Answers of a flow with 5 packets per RTT to so many losses in turn, at an RTT.
+fn answers(est: &mut Estimator, climber: &mut Aimd, rtt: u64, losses: &[u64]) -> Vec<Reason> {
+    let times = (13_000_000..).step_by(100_000);
+    let reports = losses.iter().zip(times).map(|(&lost, at)| {
+        let acks: Vec<_> = (0..10)
+            .map(|i| (i * 10_000, rtt, u64::from(i < lost)))
+            .collect();
+        decide(climber, est, &report(33, at, &acks, 100_000), RATE, rtt).1
+    });
+    reports.collect()
+}
+
+#[test]
+fn a_small_window_weighs_losses_over_intervals() {
+    let mut est = with_a_floor_of_a_hundredth();
+    let one = answers(
+        &mut est.clone(),
+        &mut Aimd::default(),
+        51_000,
+        &[1, 0, 0, 1],
+    );
+    assert!(
+        !one.contains(&Reason::ClimbLoss),
+        "each for itself: {one:?}"
+    );
+    let four = answers(&mut est.clone(), &mut Aimd::default(), 51_000, &[1; 4]);
+    let first = four.iter().position(|r| *r == Reason::ClimbLoss);
+    assert_eq!(first, Some(3), "together: {four:?}");
+    let full = answers(&mut est, &mut Aimd::default(), 140_000, &[1]);
+    assert_eq!(full, [Reason::ClimbLoss], "at a full queue");
+}
+
+#[test]
+fn losses_before_a_cut_do_not_count_after_it() {
+    let mut est = with_a_floor_of_a_hundredth();
+    let mut climber = Aimd::default();
+    let reasons = answers(&mut est, &mut climber, 51_000, &[3, 0, 0, 0, 1]);
+    assert_eq!(reasons[0], Reason::ClimbLoss, "{reasons:?}");
+    assert_eq!(reasons[4], Reason::Climb, "{reasons:?}");
+}
+
 #[test]
 fn it_is_calm_when_losses_have_long_been_rare() {
     let mut est = Estimator::new(&Params::default());
