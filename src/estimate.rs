@@ -11,7 +11,8 @@
 //! - A pacer counts headers or not: `fq` paces wire bytes, TCP's internal timer paces payload. The bytes per packet
 //!   *as paced* are therefore learnt from full intervals, and rates are compared on the pacer's scale.
 //! - Not all loss is congestion. A loss is judged by the queue it met: the mean RTT at the losses, placed in the range of
-//!   RTTs seen lately. Losses at an empty queue feed a **loss floor** that the utility forgives.
+//!   RTTs seen lately. Losses at an empty queue feed a **loss floor** that the utility forgives. Intervals at a full queue
+//!   do not: where a crowd keeps it full, it is low just after many were dropped, and theirs would be taken for the path's.
 //!
 //! - A single delayed ACK adds up to 40 ms to one sample. The range of RTTs is therefore taken from means and fitted
 //!   lines, never from the largest sample.
@@ -157,7 +158,9 @@ impl Estimator {
             }
         }
         self.look_back();
-        self.floor.learn(&mi, self.class(&mi));
+        if !self.is_filled(&mi) {
+            self.floor.learn(&mi, self.class(&mi));
+        }
         mi
     }
 
@@ -251,11 +254,21 @@ impl Estimator {
         let Some(at) = mi.rtt_at_loss.filter(|_| !self.range_unknown()) else {
             return LossClass::Unknown;
         };
-        if (at - self.rtt_min()) / self.rtt_range() >= 0.5 {
+        if self.is_high(at) {
             LossClass::Congestive
         } else {
             LossClass::Random
         }
+    }
+
+    /// Whether the queue was in the upper half of its range through most of the interval.
+    fn is_filled(&self, mi: &Mi) -> bool {
+        !self.range_unknown() && mi.rtt.is_some_and(|rtt| self.is_high(rtt.mean))
+    }
+
+    /// Whether such an RTT is in the upper half of the range.
+    fn is_high(&self, rtt: Micros) -> bool {
+        (rtt - self.rtt_min()) / self.rtt_range() >= 0.5
     }
 
     /// The share of packets that this path loses whatever we do.

@@ -195,6 +195,26 @@ fn an_unknown_queue_limits_the_floor() {
 }
 
 #[test]
+fn losses_at_a_low_queue_teach_nothing_while_it_is_mostly_full() {
+    let mut est = with_queue_range();
+    // Each time the queue is full something is dropped, behind which it is low for a moment.
+    let acks: Vec<_> = (0..100)
+        .map(|i| {
+            (
+                i * 200,
+                if i % 5 == 0 { 42_000 } else { 78_000 },
+                u64::from(i % 20 == 0),
+            )
+        })
+        .collect();
+    for i in 2..40 {
+        let mi = est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
+        assert_eq!(est.class(&mi), LossClass::Random);
+    }
+    assert_eq!(est.loss_floor(), 0.0);
+}
+
+#[test]
 fn a_delayed_ack_is_not_taken_for_a_queue() {
     let mut est = Estimator::new(&Params::default());
     let mut acks: Vec<_> = (0..12).map(|i| (i * 1500, 40_000 + 100 * i, 0)).collect();
