@@ -20,7 +20,8 @@
 //! to half of what it has, and stands in the queue before a report tells of it.
 //!
 //! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what is
-//! sent faster than it arrives until a report tells of it.
+//! sent faster than it arrives until a report tells of it. Where ACKs are collected on their way, two or three of them all come
+//! late now and then: there a queue must stand for two intervals.
 //!
 //! A queue of more than half an RTT takes several back-offs to drain. What those beyond the first give up is taken back when the
 //! queue is gone, if nobody else took it: whoever is alone sees as much arrive as before, however little it sends, until the
@@ -105,8 +106,14 @@ const EDGE_CLIMB_MIN: f64 = 0.25;
 const LEAST_CLIMB: f64 = 0.1;
 /// Slowest rate, in packets per RTT. Source: upstream.
 const FLOOR_PKTS: f64 = 2.0;
-/// Packets in an interval, at least.
+/// Packets and ACKs in an interval, at least.
 const INTERVAL_PKTS: f64 = 4.0;
+const INTERVAL_ACKS: f64 = 2.0;
+/// With more packets per ACK than this, ACKs are collected on their way; fewer RTT samples than that tell of a queue only together with
+/// the interval before. Source: simulated, 60 paths whose ACKs are for 4 to 32 packets or come together every 2 to 20 ms:
+/// .916 to .971 of them used; wherever the windows are small, 60 short paths lose a twentieth more.
+const COLLECTED_PKTS: f64 = 3.0;
+const QUEUE_SAMPLES: f64 = 4.0;
 /// RTTs (or so many intervals' packets) after a back-off until the next.
 const HOLDOFF: f64 = 2.0;
 
@@ -124,6 +131,8 @@ pub struct Aimd {
     alone: u8,
     /// That losses since the hold-off are not the path's own, as far as nothing outweighs it.
     evidence: f64,
+    /// The queue that stood through the last interval.
+    stood: Option<Micros>,
 }
 
 /// Where the first back-off from a long queue went, and what arrived then, the path's own losses counted as arrived.
@@ -163,8 +172,9 @@ impl Aimd {
 
     /// Length of the intervals to report.
     #[must_use]
-    pub fn interval(srtt: Micros, rate: Rate, pkt_bytes: f64) -> Micros {
-        srtt.max(rate.time_for(INTERVAL_PKTS * pkt_bytes))
+    pub fn interval(est: &Estimator, rate: Rate, pkt_bytes: f64) -> Micros {
+        let pkts = INTERVAL_PKTS.max(INTERVAL_ACKS * est.pkts_per_ack());
+        est.srtt().max(rate.time_for(pkts * pkt_bytes))
     }
 
     /// The slowest rate that makes sense: with fewer packets per RTT, every loss waits for a timeout.
@@ -176,7 +186,7 @@ impl Aimd {
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
         let &View { est, rate, .. } = view;
-        let queue = view.standing_queue() - view.jitter();
+        let queue = self.standing_queue(view) - view.jitter();
         let tolerated = (est.rtt_min() * QUEUE_RTTS)
             .max(rate.time_for(QUEUE_PKTS * view.pkt_bytes))
             .max(QUEUE_MIN);
@@ -187,6 +197,17 @@ impl Aimd {
             self.back_off(view, Some(queue))
         } else {
             self.climb(view, queue, tolerated)
+        }
+    }
+
+    /// The queue that even the fastest packets met.
+    fn standing_queue(&mut self, view: &View<'_>) -> Micros {
+        let now = view.standing_queue();
+        let before = self.stood.replace(now).unwrap_or(now);
+        if view.mi.samples < QUEUE_SAMPLES && view.est.pkts_per_ack() > COLLECTED_PKTS {
+            now.min(before)
+        } else {
+            now
         }
     }
 
@@ -232,7 +253,7 @@ impl Aimd {
         if self.is_patient(est) {
             return (rate, Reason::Wait);
         }
-        self.patient_until = est.now() + Self::interval(srtt, rate, view.pkt_bytes) * HOLDOFF;
+        self.patient_until = est.now() + Self::interval(est, rate, view.pkt_bytes) * HOLDOFF;
         if tells_goodput(mi) {
             self.edge = Some(mi.goodput.min(rate));
         }

@@ -127,6 +127,29 @@ fn jitter_is_no_queue() {
 }
 
 #[test]
+fn where_acks_are_collected_a_queue_stands_for_two_intervals() {
+    let answers = |pkts_per_ack: u64| {
+        let mut est = Estimator::new(&Params::default());
+        let mut climber = Aimd::default();
+        let mut interval = |at: u64, rtt: u64| {
+            let mut raw = report(33, at, &[(0, rtt, 0), (50_000, rtt, 0)], 100_000);
+            raw.dlv = 2 * pkts_per_ack;
+            decide(&mut climber, &mut est, &raw, RATE, 100_000).1
+        };
+        for n in 0..20 {
+            interval(n * 100_000, 50_000);
+        }
+        [3_000_000, 3_300_000, 3_600_000, 3_900_000]
+            .into_iter()
+            .zip([90_000, 50_000, 90_000, 90_000])
+            .map(|(at, rtt)| interval(at, rtt) == Reason::ClimbQueue)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(answers(5), [false, false, false, true]);
+    assert_eq!(answers(2), [true, false, true, true]);
+}
+
+#[test]
 fn it_backs_off_from_loss_by_the_window_and_the_number_of_losses() {
     let (rate, reason) = step(&mut Aimd::default(), 1_000_000, 140_000, 1);
     assert_eq!(

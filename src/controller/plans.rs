@@ -183,7 +183,7 @@ impl Controller {
 
     fn steady_interval(&self) -> Micros {
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        Aimd::interval(self.est.srtt(), self.rate, pkt_bytes)
+        Aimd::interval(&self.est, self.rate, pkt_bytes)
     }
 
     /// Length of a monitor interval.
