@@ -145,12 +145,6 @@ impl Upstream {
         [a, b, c, d]
     }
 
-    /// A retransmission timeout: half the rate, and compare anew. The module means to, but never does.
-    pub fn on_timeout(&mut self, rng: &mut impl Rng) {
-        self.rate = (self.rate * 0.5).max(MIN_RATE.min(self.rate));
-        self.probe(rng);
-    }
-
     /// Takes interval `index` (0 to 3; 4 for a later one) of the present plan. Returns the reason of the next plan when
     /// one is due.
     pub fn on_mi(&mut self, index: usize, view: &View<'_>, rng: &mut impl Rng) -> Option<Reason> {

@@ -80,7 +80,7 @@ impl Controller {
                 let competitor = Competitor::new(window_pkts, self.est.now(), until);
                 self.rate = self.bounded(competitor.rate(&self.est, pkt_bytes));
                 let command = self.compete(competitor);
-                Some(self.decide(CompeteRule::reason(), Some(command)))
+                Some(self.decide(Reason::CompeteStart, Some(command)))
             }
         }
     }

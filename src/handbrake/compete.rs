@@ -38,7 +38,6 @@ use super::View;
 use super::queue::HOLDOFF_RTTS;
 use crate::estimate::RttStats;
 use crate::params::{Handbrake, Params};
-use crate::plan::Reason;
 use crate::units::{Micros, Rate};
 
 /// The RTT is flat if its mean is above its smallest by less than this part, or by less than so many packets.
@@ -379,12 +378,6 @@ impl CompeteRule {
         self.from = Rate::ZERO;
         self.window_pkts = None;
         self.expected_until = Micros::ZERO;
-    }
-
-    /// The reason of a decision to compete.
-    #[must_use]
-    pub fn reason() -> Reason {
-        Reason::CompeteStart
     }
 }
 
