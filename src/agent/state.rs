@@ -156,7 +156,8 @@ impl State {
     }
 
     pub(super) fn count(&mut self, raw: &RawReport, decision: &Decision) {
-        self.decisions[decision.reason as usize] += 1;
+        let count = &mut self.decisions[decision.reason as usize];
+        *count = count.saturating_add(1);
         self.rate_sum_mbit += decision.rate.mbit();
         self.lost_pkts += raw.lost as f64;
         if raw.n > 0 {
@@ -248,5 +249,34 @@ impl State {
             .map(|(name, count)| format!("{name}={count}"))
             .collect();
         texts.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{Config, Pk3c};
+
+    fn begin(agent: &Pk3c) -> (Box<State>, Decision) {
+        let info = DatapathInfo {
+            sock_id: 5,
+            init_cwnd: 100_000,
+            mss: 1000,
+            src_ip: 7,
+            src_port: 1234,
+            dst_ip: 9,
+            dst_port: 80,
+        };
+        State::begin(&agent.shared, &info, None, None)
+    }
+
+    #[test]
+    fn counts_of_decisions_end_at_their_largest_value() {
+        let (mut state, first) = begin(&Pk3c::new(Config::default()));
+        state.decisions[Reason::Start as usize] = u32::MAX - 1;
+        for _ in 0..3 {
+            state.count(&RawReport::default(), &first);
+        }
+        assert_eq!(state.decisions(), "start=4294967295");
     }
 }
