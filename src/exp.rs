@@ -137,7 +137,7 @@ impl<I: Ipc> Flow for ExpFlow<I> {
             reports = self.reports,
             bytes_acked,
             goodput_mbit = bytes_acked as f64 * 8e-6 / duration_s.max(1e-6),
-            lost_pkts = self.lost_pkts,
+            lost_pkts = fact.map_or(self.lost_pkts, |fact| fact.packets_lost.into()),
             fallback_episodes = fact.map(|fact| fact.fallback_episodes),
             "flow end"
         );

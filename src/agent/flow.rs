@@ -203,7 +203,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             goodput_mbit = bytes_acked as f64 * 8e-6 / duration_s.max(1e-6),
             rtt_min_ms = state.rtt_min(1e-3),
             rtt_mean_ms = state.rtt_mean(1e-3),
-            loss = state.lost_pkts / (state.lost_pkts + state.delivered_pkts()).max(1.0),
+            loss = carried.loss().unwrap_or(0.0),
             fallback_episodes = fact.map(|fact| fact.fallback_episodes),
             policy = &*state.verdict.name,
             role = state.verdict.role.name(),

@@ -212,14 +212,13 @@ impl State {
     /// How the flow fared, and in which arm of an experiment.
     pub(super) fn outcome(&self, carried: Carried, duration: Duration) -> Option<(Arm, Outcome)> {
         let (arm, unit) = self.verdict.arm?;
-        let packets = f64::from(carried.packets_delivered) + f64::from(carried.packets_lost);
         let outcome = Outcome {
             unit,
             duration,
             bytes: carried.bytes_acked,
             rtt_s: self.rtt_mean(1e-6),
             rtt_min_s: self.rtt_min(1e-6),
-            loss: (packets > 0.0).then(|| f64::from(carried.packets_lost) / packets),
+            loss: carried.loss(),
             met_at: self.met_at,
         };
         Some((arm, outcome))

@@ -43,6 +43,16 @@ pub struct Carried {
     pub packets_lost: u32,
 }
 
+impl Carried {
+    /// The lost part of the packets, 0 to 1; `None` if there were none.
+    #[must_use]
+    pub fn loss(&self) -> Option<f64> {
+        let lost = f64::from(self.packets_lost);
+        let packets = f64::from(self.packets_delivered) + lost;
+        (packets > 0.0).then(|| lost / packets)
+    }
+}
+
 /// What happened to a flow between two looks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lately {
