@@ -11,8 +11,9 @@
 
 use crate::units::Micros;
 
-/// How long flows are counted.
+/// How long flows are counted, and in floors: a flow that reports once in a floor is seen in every window.
 const WINDOW: Micros = Micros::new(500_000);
+const WINDOW_FLOORS: f64 = 2.0;
 /// The floor follows the count only when it would change by more than this factor, so that flows are not told of every
 /// coming and going.
 const CHANGE: f64 = 1.25;
@@ -54,15 +55,15 @@ impl Governor {
 
     fn turn(&mut self, now: Micros) -> Option<Micros> {
         let needed = f64::from(self.active) / self.limit_per_s * 1e6;
-        self.window = self.window.checked_add(1).unwrap_or(1);
-        self.window_end = Some(now + WINDOW);
-        self.active = 0;
         let floor = self.floor.us() as f64;
-        if needed <= floor * CHANGE && needed * CHANGE >= floor {
-            return None;
+        let changes = needed > floor * CHANGE || needed * CHANGE < floor;
+        if changes {
+            self.floor = Micros::new(needed as u64);
         }
-        self.floor = Micros::new(needed as u64);
-        Some(self.floor)
+        self.window = self.window.checked_add(1).unwrap_or(1);
+        self.window_end = Some(now + WINDOW.max(self.floor * WINDOW_FLOORS));
+        self.active = 0;
+        changes.then_some(self.floor)
     }
 }
 
@@ -97,5 +98,19 @@ mod tests {
         run(&mut governor, 0, 1_000, 50_000);
         assert_eq!(run(&mut governor, 1_000_000, 1_100, 50_000), None);
         assert_eq!(run(&mut governor, 2_000_000, 900, 50_000), None);
+    }
+
+    #[test]
+    fn flows_that_keep_to_a_long_floor_are_all_seen() {
+        let mut governor = Governor::new(1_000);
+        let mut seen = vec![0; 2_000];
+        // One flow each millisecond, and every flow each 2 s, as it must be then.
+        let floors: Vec<_> = (0..20_000)
+            .filter_map(|ms| {
+                governor.on_report(Micros::from_millis(ms), &mut seen[ms as usize % 2_000])
+            })
+            .collect();
+        let grows = [500, 1_000, 2_000].map(Micros::from_millis);
+        assert_eq!(floors, grows);
     }
 }
