@@ -170,13 +170,6 @@ impl Shared {
         tuned.of(policy)
     }
 
-    /// Another shortest interval for all flows.
-    fn stretch(&self, floor: Micros) {
-        let mut tuned = self.tuned.write().unwrap_or_else(PoisonError::into_inner);
-        *tuned = tuned.floored(floor);
-        self.params_version.fetch_add(1, Ordering::Release);
-    }
-
     /// Keeps the sum of all flows' reports within bounds; `seen` is the flow's mark for the governor.
     fn govern(&self, seen: &mut u32) {
         let now = Micros::new(self.began.elapsed().as_micros() as u64);
@@ -185,13 +178,17 @@ impl Shared {
             return;
         };
         drop(governor);
-        let configured = {
-            let tuned = self.tuned.read().unwrap_or_else(PoisonError::into_inner);
-            if floor.max(tuned.floor) <= tuned.mi_min() {
-                return; // no flow notices
-            }
-            tuned.mi_min()
+        let (before, configured) = {
+            let mut tuned = self.tuned.write().unwrap_or_else(PoisonError::into_inner);
+            let before = tuned.floor;
+            // Also one that no flow notices: it holds once shorter intervals are configured.
+            *tuned = tuned.floored(floor);
+            (before, tuned.mi_min())
         };
+        if floor.max(before) <= configured {
+            return;
+        }
+        self.params_version.fetch_add(1, Ordering::Release);
         if floor > configured {
             tracing::warn!(
                 mi_min_ms = floor.as_secs() * 1e3,
@@ -203,7 +200,6 @@ impl Shared {
                 "monitor intervals are as configured again"
             );
         }
-        self.stretch(floor);
     }
 
     fn facts(&self, sock_id: u32) -> Option<FlowFact> {
@@ -244,5 +240,40 @@ impl<I: Ipc> CongAlg<I> for Pk3c {
 
     fn new_flow(&self, datapath: Datapath<I>, info: DatapathInfo) -> Pk3cFlow<I> {
         Pk3cFlow::begin(self.shared.clone(), datapath, &info)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_floor_below_what_is_configured_holds_once_less_is_configured() {
+        let (flows, limit) = (3_000, 2_000_000);
+        let mut agent = Pk3c::new(Config {
+            params: Params {
+                max_reports: limit,
+                ..Params::default()
+            },
+            ..Config::default()
+        });
+        for _ in 0..flows {
+            agent.shared.govern(&mut 0);
+        }
+        // The window of the count ends.
+        let shared = Arc::get_mut(&mut agent.shared).unwrap();
+        shared.began -= Duration::from_secs(1);
+        shared.govern(&mut 0);
+        let floor = Micros::new(1_500);
+        assert!(shared.params(None).mi_min > floor, "no flow notices");
+        let shortest = Micros::new(500);
+        agent
+            .set_params(Params {
+                mi_min: shortest,
+                ..agent.params()
+            })
+            .unwrap();
+        assert_eq!(agent.shared.params(None).mi_min, floor);
     }
 }
