@@ -1,4 +1,4 @@
-//! Bounds how many reports all flows together send, so that the agent keeps up whatever it is given.
+//! Bounds how many reports all flows together send, so that the agent keeps up with many of them.
 //!
 //! A flow reports at most once per monitor interval, so with *n* active flows an interval of *n / limit* seconds bounds
 //! the sum to *limit* reports per second, whatever their RTTs are. The governor counts the flows that reported in each
@@ -6,8 +6,9 @@
 //! shorter intervals notice. The price is a slower reaction of low-RTT flows on a crowded server, instead of an agent
 //! that falls behind for all of them.
 //!
-//! Limits: the count is a window old, so a burst of new flows is felt for one window; the fast start's slots are
-//! shorter than an interval and are not governed.
+//! Limits: the count is a window old, so a burst of new flows is felt for one window. The fast start's slots, and the
+//! intervals of climber and competitor, follow the RTT below `--mi-min`, too, and are not governed; they last for eight and
+//! four packets at least, so that what the path carries bounds their reports.
 
 use crate::units::Micros;
 

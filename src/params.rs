@@ -186,9 +186,9 @@ parameters! {
     "mi-packets" mi_packets: u32 = 12, 4, 200;
         "Packets in a monitor interval, at least", "upstream has 15";
     "mi-min" mi_min: Micros = us(2000), us(500), us(1_000_000);
-        "Shortest monitor interval", "bounds reports to 500 per second and flow";
+        "Shortest monitor interval, but for climber and competitor, which follow the RTT", "bounds other reports to 500 per second and flow";
     "max-reports" max_reports: u32 = 100_000, 1_000, 10_000_000;
-        "Reports per second of all flows together; beyond, intervals grow", "measured: 2-3 us of CPU per report, make test";
+        "Reports per second of all flows together; beyond, intervals grow that --mi-min bounds", "measured: 2-3 us of CPU per report, make test";
     "loss-floor-max" loss_floor_max: Ratio = ratio(0.10), ratio(0.0), ratio(0.3);
         "Most loss that may be learnt to be random", "earlier simulation, not derived anew";
     "hb-loss" hb_loss: Ratio = ratio(0.05), ratio(0.0), ratio(0.5);
