@@ -212,12 +212,17 @@ fn report(plan: u64, slot: u64, at_us: u64) -> RawReport {
     }
 }
 
-struct Facts(FlowFact);
+struct Facts(Mutex<FlowFact>);
 
 impl FlowFacts for Facts {
     fn lookup(&self, sock_id: u32) -> Option<FlowFact> {
-        [5, LOGGED].contains(&sock_id).then_some(self.0)
+        let fact = *self.0.lock().unwrap();
+        [5, LOGGED].contains(&sock_id).then_some(fact)
     }
+}
+
+fn facts(age_s: u64) -> Arc<Facts> {
+    Arc::new(Facts(Mutex::new(fact(age_s))))
 }
 
 fn fact(age_s: u64) -> FlowFact {
@@ -265,7 +270,7 @@ fn policy(name: &str, action: Action) -> Policy {
 fn agent_with(policy: Policy) -> (Pk3c, Arc<Noted>, Arc<Stats>) {
     let (noted, stats) = (Arc::<Noted>::default(), Arc::<Stats>::default());
     let agent = Pk3c::new(Config {
-        facts: Some(Arc::new(Facts(fact(0)))),
+        facts: Some(facts(0)),
         enforcer: Some(noted.clone()),
         stats: stats.clone(),
         ..Config::default()
@@ -496,9 +501,8 @@ fn a_new_flow_starts_with_the_first_rate_and_plans_after_the_first_rtt() {
 
 #[test]
 fn a_running_flow_resumes_at_its_rate() {
-    let facts: Arc<dyn FlowFacts> = Arc::new(Facts(fact(9)));
     let agent = Pk3c::new(Config {
-        facts: Some(facts),
+        facts: Some(facts(9)),
         ..Config::default()
     });
     let told = play(
@@ -529,14 +533,15 @@ fn a_running_flow_resumes_at_its_rate() {
     assert_eq!(fresh["Rate"], 393_216, "a flow without facts starts afresh");
 }
 
-#[test]
-fn a_flow_that_comes_back_from_the_fallback_keeps_what_it_knew() {
-    let facts: Arc<dyn FlowFacts> = Arc::new(Facts(fact(9)));
-    let path = std::env::temp_dir().join(format!("pk3c-agent-test-{}", std::process::id()));
+/// What a flow is told that the fallback had for so long, and whose window it has cut to a tenth; and the whole record.
+fn told_after(alone: Duration) -> (BTreeMap<String, u64>, String) {
+    let name = format!("pk3c-agent-test-{}-{}", std::process::id(), alone.as_secs());
+    let path = std::env::temp_dir().join(name);
     let params = Params::default();
     let recorder = Arc::new(Recorder::create(&path, 1 << 20, &params).unwrap());
+    let facts = facts(9);
     let agent = Pk3c::new(Config {
-        facts: Some(facts),
+        facts: Some(facts.clone()),
         recorder: Some(recorder),
         params,
         ..Config::default()
@@ -549,18 +554,26 @@ fn a_flow_that_comes_back_from_the_fallback_keeps_what_it_knew() {
         sid: 5,
         raw: report(1, slot, 100_000 * (slot + 1)),
     }));
-    // The fallback has cut the window to a tenth.
     steps.extend([
+        Step::Do(Box::new(move || facts.0.lock().unwrap().age += alone)),
         Step::Create {
             sid: 5,
             cwnd: 10_000,
         },
         Step::Close { sid: 5 },
     ]);
-    let told = play(&agent, steps);
-    let (CHANGE, 5, again) = &told[told.len() - 1] else {
+    let mut told = play(&agent, steps);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let Some((CHANGE, 5, again)) = told.pop() else {
         panic!("{told:?}")
     };
+    (again, text)
+}
+
+#[test]
+fn a_flow_that_comes_back_from_the_fallback_keeps_what_it_knew() {
+    let (again, text) = told_after(Duration::from_secs(25));
     assert!(
         again["hold"] >= 1_200_000,
         "half of its own rate, not a tenth: {again:?}"
@@ -569,7 +582,6 @@ fn a_flow_that_comes_back_from_the_fallback_keeps_what_it_knew() {
         again["plan"] > 1,
         "plans are not numbered again, so that old reports stay old"
     );
-    let text = std::fs::read_to_string(&path).unwrap();
     assert!(
         text.contains("\"line\":\"readopt\"") && text.contains("\"line\":\"end\""),
         "{text}"
@@ -577,7 +589,18 @@ fn a_flow_that_comes_back_from_the_fallback_keeps_what_it_knew() {
     let replay = Replay::new(text.as_bytes(), &[]).unwrap();
     let repeated = replay.filter(|step| !step.as_ref().unwrap().differs());
     assert_eq!(repeated.count(), 7, "every decision is repeated");
-    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_flow_that_the_fallback_had_for_long_goes_on_as_one_that_is_found() {
+    let (again, text) = told_after(Duration::from_secs(35));
+    // 10 kB per 40 ms.
+    assert_eq!((again["hold"], again["plan"]), (250_000, 1));
+    let lines = |kind: &str| text.matches(&format!("\"line\":\"{kind}\"")).count();
+    assert_eq!((lines("start"), lines("readopt"), lines("end")), (2, 0, 2));
+    let replay = Replay::new(text.as_bytes(), &[]).unwrap();
+    let repeated = replay.filter(|step| !step.as_ref().unwrap().differs());
+    assert_eq!(repeated.count(), 7, "every decision is repeated");
 }
 
 #[test]
@@ -610,9 +633,8 @@ fn parameters_change_while_flows_run() {
 
 #[test]
 fn flows_log_one_line_at_the_start_and_one_at_the_end() {
-    let facts: Arc<dyn FlowFacts> = Arc::new(Facts(fact(8)));
     let agent = Pk3c::new(Config {
-        facts: Some(facts),
+        facts: Some(facts(8)),
         ..Config::default()
     });
     play(

@@ -36,6 +36,13 @@ pub struct FlowFact {
     pub cgroup: Option<u64>,
 }
 
+impl FlowFact {
+    /// How much of its life the datapath drove the flow by itself, s.
+    pub(super) fn alone_s(&self) -> f32 {
+        self.age.saturating_sub(self.driven).as_secs_f32()
+    }
+}
+
 /// A datapath that knows more of its flows. Asked when a flow starts, when it ends, and when policies change.
 pub trait FlowFacts: Send + Sync {
     /// Facts of one flow; `None` if it is not, or no longer, known.

@@ -34,7 +34,7 @@ impl<I: Ipc> Pk3cFlow<I> {
         shared.stats.counters.flow_started(readopted);
         let (state, first) = match kept {
             Some(mut state) => {
-                let first = state.readopt(info, resume, &shared);
+                let first = state.readopt(info, fact, resume, &shared);
                 (state, first)
             }
             None => State::begin(&shared, info, fact, resume),

@@ -1,4 +1,7 @@
 //! Flows that the datapath took back without ending them: they come again when it hears the agent anew.
+//!
+//! portus drops such a flow when it comes again, or with all others when the datapath itself begins anew. So how long
+//! the datapath drove a flow alone is not known here, but by [`State::readopt`].
 
 use super::state::State;
 use portus::DatapathInfo;
@@ -6,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is known of a flow is kept for so long while the datapath drives it alone.
-const KEEP: Duration = Duration::from_secs(30);
-/// Flows of which something is kept, at most.
+/// What is known of a flow's path is good for so long while the datapath drives it alone.
+pub(super) const KEEP: Duration = Duration::from_secs(30);
+/// Dropped flows that are kept, at most.
 const KEEP_MAX: usize = 4096;
 
 /// The four numbers that tell one connection from another on the same socket id.

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::fact::{FlowFact, local_and_remote};
-use super::kept::{Ends, ends};
+use super::kept::{Ends, KEEP, ends};
 use crate::controller::{Controller, FlowStart};
 use crate::plan::{Decision, Reason};
 use crate::policy::{Arm, Connection, Role, Verdict};
@@ -34,6 +34,8 @@ pub(super) struct State {
     pub(super) verdict: Verdict,
     /// How old it was when it came under its policy.
     met_at: Duration,
+    /// How much of its life the datapath had driven it alone when it last came to the agent or under another policy, s.
+    alone_s: f32,
     /// The governor's mark.
     pub(super) governed: u32,
     /// The round of [`crate::stats::Live`] in which the flow last told its numbers.
@@ -55,38 +57,11 @@ impl State {
         fact: Option<FlowFact>,
         resume: Option<(Rate, Micros)>,
     ) -> (Box<Self>, Decision) {
-        let (local, remote) = local_and_remote(info, fact);
-        let flow = shared.flows.fetch_add(1, Ordering::Relaxed) + 1;
-        let seed = shared.seed.wrapping_add(flow);
-        let start = FlowStart {
-            mss: Bytes::new(u64::from(info.mss)),
-            init_cwnd: Bytes::new(u64::from(info.init_cwnd)),
-            resume,
-        };
         let params_version = shared.params_version.load(Ordering::Acquire);
         let assignments = &shared.assignments;
-        let connection = assignments.connection((local, remote), fact);
+        let connection = assignments.connection(local_and_remote(info, fact), fact);
         let verdict = assignments.assign(info.sock_id, &connection, &shared.stats.policies);
-        let params = shared.params(verdict.policy);
-        if params_version > 0 {
-            shared.record(|| Line::Params {
-                flow: None,
-                params: record::texts(&params),
-            });
-        }
-        let (controller, first) = Controller::new(params, seed, start);
-        shared.record(|| Line::Start {
-            flow,
-            at_s: shared.at_s(),
-            sock_id: info.sock_id,
-            local,
-            remote,
-            mss: u64::from(info.mss),
-            init_cwnd: u64::from(info.init_cwnd),
-            seed,
-            resume: record::resumed(resume),
-            decision: Decided::from(&first),
-        });
+        let (flow, controller, first) = start(shared, info, fact, resume, &verdict);
         let state = Self {
             flow,
             ends: ends(info),
@@ -99,6 +74,7 @@ impl State {
             connection,
             verdict,
             met_at: fact.map_or(Duration::ZERO, |fact| fact.age),
+            alone_s: fact.map_or(0.0, |fact| fact.alone_s()),
             governed: 0,
             told: 0,
             decisions: [0; Reason::ALL.len()],
@@ -111,14 +87,30 @@ impl State {
         (Box::new(state), first)
     }
 
-    /// The datapath hands a flow back that it took: goes on with its controller.
+    /// The datapath hands a flow back that it took: goes on with its controller, unless the path may have become another
+    /// since. When the last report was read does not tell, since reports wait for an agent that hangs. Of an observed flow,
+    /// which the datapath always drives, they come all the time.
     pub(super) fn readopt(
         &mut self,
         info: &DatapathInfo,
+        fact: Option<FlowFact>,
         resume: Option<(Rate, Micros)>,
         shared: &Shared,
     ) -> Decision {
+        let alone_s = fact.map_or(self.alone_s, |fact| fact.alone_s());
+        let is_old =
+            alone_s - self.alone_s >= KEEP.as_secs_f32() && !self.verdict.role.is_observed();
+        self.alone_s = alone_s;
         self.reassign(info.sock_id, shared);
+        if is_old {
+            shared.record(|| Line::End {
+                flow: self.flow,
+                at_s: shared.at_s(),
+            });
+            let first;
+            (self.flow, self.controller, first) = start(shared, info, fact, resume, &self.verdict);
+            return first;
+        }
         let init_cwnd = Bytes::new(u64::from(info.init_cwnd));
         self.go_on(init_cwnd, resume, shared)
     }
@@ -146,6 +138,7 @@ impl State {
         if is_new {
             let age = fact.map(|fact| fact.age);
             self.met_at = age.unwrap_or(self.met_at);
+            self.alone_s = fact.map_or(self.alone_s, |fact| fact.alone_s());
             tracing::info!(
                 target: "flow",
                 sock_id, policy = &*verdict.name, role = verdict.role.name(), was = self.verdict.role.name(),
@@ -249,6 +242,45 @@ impl State {
             .collect();
         texts.join(" ")
     }
+}
+
+/// A number, a controller that knows nothing of the path, and what it decides first.
+fn start(
+    shared: &Shared,
+    info: &DatapathInfo,
+    fact: Option<FlowFact>,
+    resume: Option<(Rate, Micros)>,
+    verdict: &Verdict,
+) -> (u64, Controller, Decision) {
+    let flow = shared.flows.fetch_add(1, Ordering::Relaxed) + 1;
+    let seed = shared.seed.wrapping_add(flow);
+    let params = shared.params(verdict.policy);
+    if shared.params_version.load(Ordering::Acquire) > 0 {
+        shared.record(|| Line::Params {
+            flow: None,
+            params: record::texts(&params),
+        });
+    }
+    let start = FlowStart {
+        mss: Bytes::new(u64::from(info.mss)),
+        init_cwnd: Bytes::new(u64::from(info.init_cwnd)),
+        resume,
+    };
+    let (controller, first) = Controller::new(params, seed, start);
+    let (local, remote) = local_and_remote(info, fact);
+    shared.record(|| Line::Start {
+        flow,
+        at_s: shared.at_s(),
+        sock_id: info.sock_id,
+        local,
+        remote,
+        mss: u64::from(info.mss),
+        init_cwnd: u64::from(info.init_cwnd),
+        seed,
+        resume: record::resumed(resume),
+        decision: Decided::from(&first),
+    });
+    (flow, controller, first)
 }
 
 #[cfg(test)]
