@@ -96,7 +96,7 @@ impl Controller {
     }
 
     /// Length of the fast start's slots at the present rate.
-    fn startup_slot(&self) -> Micros {
+    pub(super) fn startup_slot(&self) -> Micros {
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         let pkts = STARTUP_SLOT_PKTS.max((startup::MIN_SAMPLES + 1.0) * self.est.pkts_per_ack());
         (self.est.srtt() * (1.0 / STARTUP_SLOTS_PER_RTT))

@@ -88,7 +88,8 @@ impl Controller {
         match startup.on_mi(mi, &self.est, self.rate, pkt_bytes, &self.params) {
             Verdict::Wait(reason) => self.wait(reason),
             Verdict::Longer => {
-                let command = self.startup_plan();
+                let slot = self.startup_slot();
+                let command = self.run([self.rate; 4], slot);
                 self.decide(Reason::Longer, Some(command))
             }
             Verdict::Grow(rate, reason) => {
