@@ -63,6 +63,8 @@ const HINT_SLOPE_SIGMAS: f64 = 2.0;
 /// A mean queue above this part of the smallest RTT, and above [`FULL_QUEUE`], means a full path.
 const FULL_QUEUE_RTTS: f64 = 0.25;
 const FULL_QUEUE: Micros = Micros::new(4000);
+/// RTT samples that show it: behind a short message the receiver may hold back its only ACK.
+const QUEUE_SAMPLES: f64 = 2.0;
 /// Part of the growth (in octaves) after a hint of spacing and of a slope.
 const HINT_SPACING_PART: f64 = 0.33;
 const HINT_SLOPE_PART: f64 = 0.14;
@@ -363,7 +365,8 @@ fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, tolerance: f64, again: bool) -
     } else {
         Micros::ZERO
     };
-    if rtt.mean - jitter - est.rtt_min() > (est.rtt_min() * FULL_QUEUE_RTTS).max(FULL_QUEUE) {
+    let tolerated = (est.rtt_min() * FULL_QUEUE_RTTS).max(FULL_QUEUE);
+    if mi.samples >= QUEUE_SAMPLES && rtt.mean - jitter - est.rtt_min() > tolerated {
         return Some(Reason::FullQueue);
     }
     mi.asked?;

@@ -219,7 +219,9 @@ impl Controller {
 
     pub(super) fn limits(&self) -> Limits {
         let ceiling = match self.params.chosen() {
-            Algorithm::Pk3c | Algorithm::Exp => handbrake::ceiling(&self.est, &self.params),
+            // The initial window needs no goodput to show that it may be sent.
+            Algorithm::Pk3c | Algorithm::Exp => handbrake::ceiling(&self.est, &self.params)
+                .max(self.init_window_in(self.est.srtt())),
             Algorithm::Vivace | Algorithm::Upstream => Rate::MAX,
         };
         let high = self.params.max_rate.min(ceiling);

@@ -102,11 +102,16 @@ impl Controller {
                 self.decide(reason, Some(command))
             }
             Verdict::Leave(rate, reason) => {
-                let floor = Aimd::floor(self.est.srtt(), pkt_bytes).min(self.rate);
-                self.rate = rate
-                    .max(floor)
-                    .within(self.params.min_rate, self.params.max_rate);
                 let (now, srtt) = (self.est.now(), self.est.srtt());
+                // What an application does not send tells nothing of the path.
+                let floor = if mi.limited || reason == Reason::Plateau {
+                    self.init_window_in(srtt)
+                } else {
+                    Aimd::floor(srtt, pkt_bytes)
+                };
+                self.rate = rate
+                    .max(floor.min(self.rate))
+                    .within(self.params.min_rate, self.params.max_rate);
                 self.rules.started(
                     self.rate,
                     now,

@@ -109,6 +109,25 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
 }
 
 #[test]
+fn an_application_of_short_messages_keeps_the_initial_window_per_rtt() {
+    let (mut controller, _) = new(None, 10 * MSS);
+    controller.on_report(&report(9, 100_000, &[(0, 40_000, 0)], 1000));
+    let mut reasons = Vec::new();
+    // A message of five packets every 200 ms; the receiver holds the last ACK back.
+    for n in 1..200 {
+        let tag = u64::from(controller.plan.number) * 32 + 1;
+        let acks: Vec<_> = (0..4).map(|i| (i * 1000, 40_000, 0)).collect();
+        let message = report(tag, n * 200_000, &acks, 100_000);
+        let last = report(tag, n * 200_000 + 100_000, &[(0, 80_000, 0)], 100_000);
+        reasons.extend([message, last].map(|raw| controller.on_report(&raw).reason));
+    }
+    assert!(reasons.contains(&Reason::Plateau), "{reasons:?}");
+    let srtt = controller.est.srtt();
+    let pkts = controller.rate.bytes_in(srtt) / MSS as f64;
+    assert!(pkts > 9.9, "{pkts} packets in {srtt}");
+}
+
+#[test]
 fn acks_of_the_initial_window_that_come_in_a_bunch_tell_no_rate() {
     let (mut controller, _) = new(None, 10 * MSS);
     let mut ack = |at: u64, pkts: usize| {

@@ -1,5 +1,5 @@
 //! The ceiling: where nothing pushes back (an application limit, a receiver's window) utility rewards any rate, so the
-//! rate stays within a factor of the best goodput seen.
+//! rate stays within a factor of the best goodput seen; but the initial window per RTT may always be sent.
 
 use crate::estimate::Estimator;
 use crate::params::{Handbrake, Params};
