@@ -163,6 +163,38 @@ fn kernel_default_is_restored_although_an_agent_died() {
 }
 
 #[test]
+fn kernel_a_start_that_fails_leaves_what_it_found() {
+    let Some(test) = KernelTest::begin("kernel_a_start_that_fails_leaves_what_it_found") else {
+        return;
+    };
+    let before = machine::default_congestion();
+    // The last that can fail, with the datapath ready.
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let fail = || {
+        let mut agent = Agent::spawn(&["--default", "--metrics", &port]);
+        let status = agent.wait(TRANSFER_LIMIT);
+        let said = agent.log_text();
+        assert!(status.is_some_and(|status| !status.success()), "{said}");
+        assert!(said.contains(&port), "{said}");
+    };
+    fail();
+    assert!(!machine::is_registered() && !Path::new(PIN_DIR).exists());
+    assert_eq!(machine::default_congestion(), before);
+
+    // What an agent that crashed has left waits for one that does start.
+    Agent::start(&["--default"]).kill9();
+    fail();
+    assert!(machine::is_registered() && Path::new(PIN_DIR).is_dir());
+    assert_eq!(machine::default_congestion(), NAME);
+    let agent = Agent::start(&[]);
+    transfer_under(&agent, LOOPBACK);
+    agent.stop();
+    assert_eq!(machine::default_congestion(), before);
+    test.end();
+}
+
+#[test]
 fn kernel_detach_removes_what_a_killed_agent_left() {
     let Some(test) = KernelTest::begin("kernel_detach_removes_what_a_killed_agent_left") else {
         return;

@@ -13,7 +13,7 @@ use super::privileges::{self, Confined};
 use super::{NAME, PIN_DIR};
 use anyhow::{Context, Result, anyhow, bail};
 use caps::Capability;
-use ccp_bpf::{Config, Datapath};
+use ccp_bpf::{Config, Datapath, Origin};
 use ccp_char::CharIpc;
 use pk3c_ccp::agent::{self, Enforcer, FlowFacts, Pk3c};
 use pk3c_ccp::exp::Exp;
@@ -135,7 +135,7 @@ pub(crate) fn run() -> Result<()> {
         .with_context(|| format!("cannot record to {}", name_of(args.record.as_ref())))?;
     let agent = Agent {
         args,
-        keep: args.keep,
+        stays: false,
         surface: Some((configuration, log)),
         recorder,
         go_on,
@@ -150,8 +150,8 @@ pub(crate) fn run() -> Result<()> {
 /// The agent, whatever its datapath.
 struct Agent<'a> {
     args: &'a RunArgs,
-    /// Leave the datapath in place at the end.
-    keep: bool,
+    /// Whether the datapath and the default stay for the next agent if this one ends now.
+    stays: bool,
     /// What the control plane needs of the start.
     surface: Option<(Configuration, LogLevel)>,
     recorder: Option<Recorder>,
@@ -164,9 +164,10 @@ impl Agent<'_> {
         let facts = Arc::new(BpfFacts(datapath.observer()));
         let enforcer = Arc::new(BpfEnforcer(datapath.observer()));
         let view = Arc::new(BpfView(datapath.observer()));
+        // What an agent before this one has left is not lost by a start that fails.
+        self.stays = datapath.origin() != Origin::Loaded;
         let sock = datapath.ipc().context("cannot connect to the datapath");
         let result = sock.and_then(|sock| {
-            self.adopt()?;
             self.serve(sock, facts, Some(enforcer), view, signals, || {
                 info!(datapath = ?datapath.origin(), "ready: sockets can choose '{NAME}'");
             })
@@ -178,12 +179,12 @@ impl Agent<'_> {
         let observer = datapath.observer();
         let live_flows = observer.live_flows();
         let counters = observer.counters();
-        if self.keep {
+        if self.stays {
             drop(datapath);
             info!(
                 live_flows,
                 ?counters,
-                "stopped; '{NAME}' stays and waits for the next agent"
+                "stopped; '{NAME}' stays and waits for the next agent (pk3c-ccp detach removes it)"
             );
             return result;
         }
@@ -202,16 +203,14 @@ impl Agent<'_> {
         let observer = sock.observer();
         let facts = Arc::new(CharFacts(observer.clone()));
         let view = Arc::new(CharView::new(observer.clone()));
-        let result = self.adopt().and_then(|()| {
-            self.serve(sock, facts, None, view, signals, || {
-                let names = datapath::module_names();
-                info!(datapath = "Module", "ready: sockets can choose {names}");
-            })
+        let result = self.serve(sock, facts, None, view, signals, || {
+            let names = datapath::module_names();
+            info!(datapath = "Module", "ready: sockets can choose {names}");
         });
         if let Err(error) = &result {
             error!("{error:#}");
         }
-        let restored = if self.keep {
+        let restored = if self.stays {
             Ok(())
         } else {
             self.restore_default()
@@ -303,9 +302,14 @@ impl Agent<'_> {
         if self.args.default {
             self.default.take()?;
         }
+        // Last, because a start that fails must not have touched them; but it takes all privileges.
+        self.adopt()?;
+        self.stays |= self.args.adopt.is_some();
         // Putting the default back, this agent's or one's before it, is network administration. The pins are this
         // user's own files.
         privileges::keep_only(&[Capability::CAP_NET_ADMIN])?;
+        // From here on an error is like a crash: connections wait in the fallback for the next agent.
+        self.stays = true;
         ready();
         supervised::ready();
 
@@ -320,6 +324,7 @@ impl Agent<'_> {
             closer.close();
             ended
         });
+        let mut is_told = false;
         for signal in signals.forever() {
             // Without a file there is nothing to read again: a terminal has closed.
             if signal == SIGHUP && self.args.config.is_some() {
@@ -327,7 +332,8 @@ impl Agent<'_> {
                 supervised::reloading(|| drop(operator.reload()));
             } else {
                 info!(signal, "stopping");
-                self.keep |= signal == SIGUSR2;
+                is_told = true;
+                self.stays = self.args.keep || signal == SIGUSR2;
                 supervised::stopping();
                 break;
             }
@@ -342,6 +348,8 @@ impl Agent<'_> {
             return Err(error);
         }
         match ended {
+            // A service manager starts again what failed.
+            Ok(Ok(())) if !is_told => Err(anyhow!("the agent ended by itself")),
             Ok(result) => result,
             Err(_) => Err(anyhow!("the agent panicked")),
         }

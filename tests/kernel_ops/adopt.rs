@@ -1,6 +1,6 @@
 //! Connections that ran before the agent, and go on without it.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use super::{KNOWN, await_flows, flow_of, is_driven, refused, status, told};
@@ -26,6 +26,17 @@ fn kernel_ops_running_connections_are_adopted_and_handed_back() {
     let load = Load::over_loopback(here, "reno", 3, DEMAND);
     let other = Load::over_loopback(here, "reno", 1, DEMAND);
     let ports: Vec<_> = load.ports().iter().map(u16::to_string).collect();
+
+    // A start that fails has adopted nothing.
+    let taken = TcpListener::bind((here, 0)).unwrap();
+    let metrics = taken.local_addr().unwrap().port().to_string();
+    let mut failing = Agent::spawn(&["--adopt", "--adopt-from", "reno", "--metrics", &metrics]);
+    let ended = failing.wait(KNOWN);
+    assert!(ended.is_some_and(|ended| !ended.success()));
+    for port in load.ports() {
+        assert_eq!(congestion_from(*port), Some("reno"), "port {port}");
+    }
+
     let agent = Agent::start(&["--adopt", &ports.join(","), "--adopt-from", "reno"]);
     await_flows(&load, "driven", is_driven);
     for port in load.ports() {
