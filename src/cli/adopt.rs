@@ -29,9 +29,6 @@ pub(crate) fn ports(text: &str) -> Result<Ports, String> {
 /// What `--adopt-from` takes.
 pub(crate) fn names(text: &str) -> Result<Names, String> {
     let names: Vec<_> = text.split(',').map(|name| name.trim().to_owned()).collect();
-    if names.iter().any(|name| name == NAME) {
-        return Err(format!("connections that use {NAME} need not be adopted"));
-    }
     if names.iter().any(String::is_empty) {
         return Err(format!("`{text}`: write names, as in cubic,bbr"));
     }
@@ -97,6 +94,6 @@ mod tests {
             assert!(ports(wrong).unwrap_err().contains("no ports"), "{wrong}");
         }
         assert_eq!(names("cubic,bbr").unwrap().0, ["cubic", "bbr"]);
-        assert!(names("").is_err() && names("cubic,").is_err() && names("pk3c").is_err());
+        assert!(names("").is_err() && names("cubic,").is_err());
     }
 }

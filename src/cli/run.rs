@@ -54,7 +54,7 @@ pub(crate) struct RunArgs {
           value_parser = adopt::ports)]
     adopt: Option<Ports>,
     /// The congestion controls whose connections --adopt takes (as in cubic,bbr), instead of the
-    /// machine's default
+    /// machine's default; pk3c are those that an agent before this one left when it was stopped
     #[arg(long, value_name = "NAMES", requires = "adopt", value_parser = adopt::names)]
     adopt_from: Option<Names>,
     /// At the end, leave the datapath (and the default) in place for the next start: connections go

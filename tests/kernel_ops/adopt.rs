@@ -63,3 +63,33 @@ fn kernel_ops_running_connections_are_adopted_and_handed_back() {
     agent.stop();
     test.end();
 }
+
+#[test]
+fn kernel_ops_what_a_stop_has_left_is_adopted() {
+    let Some(test) = KernelTest::begin("kernel_ops_what_a_stop_has_left_is_adopted") else {
+        return;
+    };
+    const ADOPT: &[&str] = &["--adopt", "--adopt-from", NAME];
+    let adopted = |agent: &Agent| {
+        let lines = agent.log().into_iter().map(|line| line.json());
+        lines
+            .filter_map(|line| line["adopted"].as_u64())
+            .collect::<Vec<_>>()
+    };
+    let agent = Agent::start(&[]);
+    let load = Load::over_loopback(IpAddr::V4(Ipv4Addr::LOCALHOST), NAME, 3, DEMAND);
+    await_flows(&load, "driven", is_driven);
+    agent.stop();
+    let agent = Agent::start(ADOPT);
+    assert_eq!(adopted(&agent), [3], "{}", agent.log_text());
+    await_flows(&load, "driven", is_driven);
+
+    // What the running datapath has already goes on as it is.
+    agent.leave();
+    let agent = Agent::start(ADOPT);
+    assert_eq!(adopted(&agent), [0], "{}", agent.log_text());
+    await_flows(&load, "driven", is_driven);
+    load.finish().assert_intact();
+    agent.stop();
+    test.end();
+}

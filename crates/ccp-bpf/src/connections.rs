@@ -36,7 +36,7 @@ pub struct Moved {
 }
 
 impl Connections {
-    /// Gives all of them the congestion control `to`. A flow of this datapath that is moved away ends; one that is moved
+    /// Gives all of them the congestion control `to`; those that have it already go on undisturbed, and do not count. A flow of this datapath that is moved away ends; one that is moved
     /// in begins under the fallback, from the connection's window and RTT, and is offered to the agent with its next ACK.
     ///
     /// Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.

@@ -47,6 +47,7 @@ SEC("iter/tcp")
 int ccp_move_sockets(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *skc = ctx->sk_common;
+	const struct tcp_congestion_ops *before;
 	union cc_name name = {}, to;
 	struct tcp_sock *tp;
 	__u8 state;
@@ -65,9 +66,11 @@ int ccp_move_sockets(struct bpf_iter__tcp *ctx)
 		return 0;
 	to.words[0] = move.to.words[0];
 	to.words[1] = move.to.words[1];
+	/* One name can be two: what is registered now, and what a stop has left. */
+	before = tp->inet_conn.icsk_ca_ops;
 	if (bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, &to, sizeof(to)))
 		moved.refused++;
-	else
+	else if (tp->inet_conn.icsk_ca_ops != before)
 		moved.moved++;
 	return 0;
 }
