@@ -195,6 +195,21 @@ fn kernel_a_start_that_fails_leaves_what_it_found() {
 }
 
 #[test]
+fn kernel_default_is_restored_by_a_next_agent_that_is_not_to_be_it() {
+    let name = "kernel_default_is_restored_by_a_next_agent_that_is_not_to_be_it";
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let before = machine::default_congestion();
+    Agent::start(&["--default"]).leave();
+    assert_eq!(machine::default_congestion(), NAME);
+    let agent = Agent::start(&[]);
+    assert_eq!(machine::default_congestion(), before);
+    agent.stop();
+    test.end();
+}
+
+#[test]
 fn kernel_detach_removes_what_a_killed_agent_left() {
     let Some(test) = KernelTest::begin("kernel_detach_removes_what_a_killed_agent_left") else {
         return;

@@ -42,6 +42,11 @@ impl DefaultCc {
         Ok(())
     }
 
+    /// Whether an agent has made ours the default, and none has put the old one back.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.kept.exists()
+    }
+
     /// The machine's default, or what it was before ours; `None` if ours is all that is known.
     pub(crate) fn before_ours(&self) -> Result<Option<String>> {
         let current = read(SYSCTL)?;

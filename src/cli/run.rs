@@ -301,6 +301,9 @@ impl Agent<'_> {
         let _service = Service::start(operator.clone(), place, self.args.metrics)?;
         if self.args.default {
             self.default.take()?;
+        } else if self.default.is_taken() {
+            // An agent before this one was asked to. The log says what came of it.
+            drop(self.restore_default());
         }
         // Last, because a start that fails must not have touched them; but it takes all privileges.
         self.adopt()?;
