@@ -215,13 +215,21 @@ fn kernel_detach_removes_what_a_killed_agent_left() {
         return;
     };
     let before = machine::default_congestion();
-    Agent::start(&["--default"]).kill9();
-    let output = Command::new(PROGRAM).arg("detach").output().unwrap();
+    let agent = Agent::start(&["--default"]);
+    let detach = || Command::new(PROGRAM).arg("detach").output().unwrap();
+    let output = detach();
+    let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
+        !output.status.success() && said.contains("another agent"),
+        "{said}"
     );
+    assert!(machine::is_registered() && Path::new(PIN_DIR).is_dir());
+    assert_eq!(machine::default_congestion(), NAME);
+
+    agent.kill9();
+    let output = detach();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
     assert_eq!(machine::default_congestion(), before);
     assert!(!machine::is_registered() && !Path::new(PIN_DIR).exists());
     test.end();

@@ -3,6 +3,7 @@
 use super::default_cc::DefaultCc;
 use super::{NAME, PIN_DIR, control};
 use anyhow::{Context, Result};
+use ccp_char::CharIpc;
 use std::path::{Path, PathBuf};
 
 /// Options of `pk3c-ccp detach`.
@@ -18,11 +19,15 @@ pub(crate) fn run(args: &DetachArgs) -> Result<()> {
         pin_dir: args.pin_dir.clone(),
         ..ccp_bpf::Config::new(NAME)
     };
+    // Beside a running agent nothing changes, the default that it has taken neither.
+    if let Err(error @ ccp_char::Error::Running { .. }) = CharIpc::open(ccp_char::DEVICE.as_ref()) {
+        return Err(error).context("cannot detach");
+    }
+    let removed = ccp_bpf::detach(&config).context("cannot detach")?;
     let restored = DefaultCc::new().restore()?;
     if let Some(default) = &restored {
         println!("the system's congestion control is {default} again");
     }
-    let removed = ccp_bpf::detach(&config).context("cannot detach")?;
     control::remove_abandoned(control::SOCKET.as_ref())
         .context("cannot remove the control socket")?;
     if removed {
