@@ -180,6 +180,17 @@ equal "its congestion control" "$(chosen)" pk3c
 check "the old agent left the datapath in place" eval \
     "journalctl --no-pager -u $unit | grep -q 'stays and waits for the next agent'"
 check "still enabled" systemctl --quiet is-enabled $unit
+old=$(pid)
+systemctl --quiet disable $unit
+check "dpkg -i upgrades a disabled agent that runs" dpkg -i /mnt/next.deb
+check "the new agent drives the same flow" until_true 20 driven_by_another "$old"
+check "still disabled" not systemctl --quiet is-enabled $unit
+systemctl --quiet enable $unit
+
+# --- Restarted
+old=$(pid)
+check "systemctl restart" systemctl restart $unit
+check "the new agent drives the same flow" until_true 20 driven_by_another "$old"
 
 # --- The kernel's settings
 sysctls >"$here/sysctls"
