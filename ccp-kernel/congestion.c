@@ -350,6 +350,7 @@ MODULE_AUTHOR("The pk3c-ccp developers");
 MODULE_DESCRIPTION("TCP congestion control decided by a CCP agent in user space");
 MODULE_LICENSE("Dual BSD/GPL");
 MODULE_VERSION(CCP_MODULE_VERSION);
-/* What the kernel asks for when a socket chooses one of the names. */
-MODULE_ALIAS("tcp_ccp");
-MODULE_ALIAS("tcp_pk3c");
+/*
+ * No alias "tcp_pk3c": whoever chose pk3c before the agent is there would load
+ * the module, which keeps the eBPF datapath from the name.
+ */

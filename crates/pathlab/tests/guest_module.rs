@@ -241,8 +241,9 @@ busybox mkdir -p /sbin /lib/modules/$release
 busybox ln -s /bin/busybox /sbin/modprobe
 busybox cp /bin/ccp.ko /lib/modules/$release/tcp_ccp.ko
 busybox depmod
-flow -C pk3c -t 1 | tail -n 4
-grep '^tcp_ccp ' /proc/modules && ok "the choice of a socket loads it"
+flow -C pk3c -t 1
+grep '^tcp_ccp ' /proc/modules || ok "the choice of pk3c does not load it"
+/sbin/modprobe tcp_ccp && grep '^tcp_ccp ' /proc/modules && ok "modprobe loads it"
 "#;
 
 const ITERATE_SHOWS: &[&str] = &[
@@ -251,7 +252,8 @@ const ITERATE_SHOWS: &[&str] = &[
     "the third lets it go again",
     "the connection and the module are the same",
     "rmmod unloads it",
-    "the choice of a socket loads it",
+    "the choice of pk3c does not load it",
+    "modprobe loads it",
 ];
 
 /// Nothing but libccp and CCP's messages.
