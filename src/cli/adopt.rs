@@ -62,6 +62,16 @@ pub(crate) fn take_over(ports: &Ports, from: Option<&Names>, default: &DefaultCc
     Ok(())
 }
 
+/// Whether sockets can be handed back to this congestion control.
+pub(crate) fn check_hand_back(to: &str) -> Result<()> {
+    if to == NAME || !DefaultCc::is_available(to)? {
+        bail!(
+            "cannot hand connections back to {to}: choose another of net.ipv4.tcp_available_congestion_control"
+        );
+    }
+    Ok(())
+}
+
 /// Gives all sockets that use ours to one of the kernel's congestion controls; returns how many.
 pub(crate) fn hand_back(to: &str) -> Result<u64> {
     let ours = Connections {

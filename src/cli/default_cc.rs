@@ -42,6 +42,12 @@ impl DefaultCc {
         Ok(())
     }
 
+    /// Whether sockets can choose a congestion control.
+    pub(crate) fn is_available(name: &str) -> Result<bool> {
+        let available = read(AVAILABLE)?;
+        Ok(available.split_whitespace().any(|it| it == name))
+    }
+
     /// Whether an agent has made ours the default, and none has put the old one back.
     pub(crate) fn is_taken(&self) -> bool {
         self.kept.exists()

@@ -2,6 +2,7 @@
 
 use super::adopt;
 use super::control::{AgentArgs, Client, Request};
+use super::default_cc::DefaultCc;
 use super::replay::explain::{ANSWER, HEADING, NOTE};
 use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
@@ -45,8 +46,9 @@ pub(crate) struct DrainArgs {
     /// Take the flows back
     #[arg(long)]
     undo: bool,
-    /// Then give all sockets of this network namespace that use pk3c, listeners too, to NAME, a
-    /// congestion control of the kernel (cubic unless given): nothing of the datapath is left in use.
+    /// Then put the system's congestion control back if it is pk3c, and give all sockets of this
+    /// network namespace that use pk3c, listeners that chose it too, to NAME, a congestion control of
+    /// the kernel (cubic unless given): nothing of the datapath controls a connection any more.
     /// Needs root, and cannot be undone; `run --adopt` takes connections over
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "cubic", conflicts_with = "undo")]
     hand_back: Option<String>,
@@ -140,6 +142,9 @@ pub(crate) fn log(args: &LogArgs) -> Result<()> {
 /// Hands all flows to the fallback, or takes them back.
 pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
     let drain = !args.undo;
+    if let Some(name) = &args.hand_back {
+        adopt::check_hand_back(name)?;
+    }
     Client::connect(&args.agent)?.ask(&Request::Drain { drain })?;
     let said = if drain {
         "all flows go on under the kernel's Cubic, new ones too; the agent may be stopped (drain --undo: drive again)"
@@ -148,6 +153,13 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
     };
     writeln!(io::stdout(), "{said}")?;
     if let Some(name) = &args.hand_back {
+        // First, or new sockets would come after the pass.
+        if let Some(default) = DefaultCc::new().restore()? {
+            writeln!(
+                io::stdout(),
+                "the system's congestion control is {default} again"
+            )?;
+        }
         let moved = adopt::hand_back(name)?;
         writeln!(io::stdout(), "{moved} sockets were given to {name}")?;
     }

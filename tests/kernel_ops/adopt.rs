@@ -1,12 +1,12 @@
 //! Connections that ran before the agent, and go on without it.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use super::{KNOWN, await_flows, flow_of, is_driven, refused, status, told};
 use crate::common::agent::Agent;
-use crate::common::load::{Demand, Load, congestion_from};
-use crate::common::machine::KernelTest;
+use crate::common::load::{Demand, Load, congestion_from, congestion_of, set_congestion};
+use crate::common::machine::{self, KernelTest};
 use crate::common::{NAME, eventually};
 
 /// 4 Mbit/s, whatever drives them.
@@ -91,5 +91,39 @@ fn kernel_ops_what_a_stop_has_left_is_adopted() {
     await_flows(&load, "driven", is_driven);
     load.finish().assert_intact();
     agent.stop();
+    test.end();
+}
+
+#[test]
+fn kernel_ops_a_hand_back_ends_the_default_but_chooses_for_nobody() {
+    let name = "kernel_ops_a_hand_back_ends_the_default_but_chooses_for_nobody";
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let before = machine::default_congestion();
+    let other = if before == "reno" { "cubic" } else { "reno" };
+    let agent = Agent::start(&["--default"]);
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (follows, chose) = (listen(), listen());
+    set_congestion(&chose, NAME).unwrap();
+    let accepted_by = |listener: &TcpListener| {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    };
+    let open = [accepted_by(&follows), accepted_by(&chose)];
+
+    told(&["drain", "--hand-back", other]);
+    assert_eq!(machine::default_congestion(), before);
+    for (client, accepted) in &open {
+        assert_eq!(congestion_of(client), other);
+        assert_eq!(congestion_of(accepted), other);
+    }
+    assert_eq!(congestion_of(&chose), other);
+    assert_eq!(congestion_of(&accepted_by(&chose).1), other);
+    assert_eq!(congestion_of(&accepted_by(&follows).1), before);
+    assert_eq!(congestion_of(&accepted_by(&follows).0), before);
+    agent.stop();
+    assert_eq!(machine::default_congestion(), before);
+    drop((open, follows, chose));
     test.end();
 }

@@ -7,6 +7,7 @@
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include "move.h"
 
 char _license[] SEC("license") = "GPL";
@@ -15,6 +16,7 @@ char _license[] SEC("license") = "GPL";
 #define TCP_CONGESTION 13
 #define TCP_ESTABLISHED 1
 #define TCP_CLOSE_WAIT 8
+#define TCP_LISTEN 10
 
 const volatile struct ccp_move move SEC(".rodata.config") = {};
 struct ccp_moved moved SEC(".data.moved") = {};
@@ -63,6 +65,9 @@ int ccp_move_sockets(struct bpf_iter__tcp *ctx)
 	if (!tp || bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, &name, sizeof(name)))
 		return 0;
 	if (!is_meant(&name))
+		return 0;
+	/* What it accepts follows the default, which a choice of its own would end for good. */
+	if (state == TCP_LISTEN && !BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_setsockopt))
 		return 0;
 	to.words[0] = move.to.words[0];
 	to.words[1] = move.to.words[1];
