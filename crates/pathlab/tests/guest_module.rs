@@ -171,6 +171,7 @@ insmod /bin/ccp.ko 2>&1 | grep -q "File exists" && ok "a second insmod says that
 kernel_module kernel_ --nocapture --test-threads=1 && ok "ccp-char's kernel tests"
 agent; log_has '"message":"ready' && ok "the agent takes the module by itself"
 pk3c-ccp run 2>&1 | grep -q "another agent has /dev/ccpkp open: stop it first" && ok "a second agent is turned away"
+pk3c-ccp detach 2>&1 | grep -q "another agent has /dev/ccpkp open" && ok "detach is refused beside it"
 pk3c-ccp run --datapath bpf 2>&1 | grep -q "already registered by something else" && ok "eBPF cannot take the name too"
 rmmod tcp_ccp 2>/dev/null || ok "rmmod is refused while the agent has it"
 path 50mbit 20ms 200
@@ -209,6 +210,7 @@ const LIFE_SHOWS: &[&str] = &[
     "ccp-char's kernel tests",
     "the agent takes the module by itself",
     "a second agent is turned away",
+    "detach is refused beside it",
     "eBPF cannot take the name too",
     "rmmod is refused while the agent has it",
     "a flow over IPv6 is known by its addresses",
