@@ -1,5 +1,6 @@
 //! The agent's log on standard error, whose level can change while it runs.
 
+use super::nearest;
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use std::io::IsTerminal;
@@ -29,10 +30,24 @@ impl LogLevel {
     }
 }
 
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 /// A flag's text, if it is a filter.
 pub(crate) fn filter(text: &str) -> Result<String, String> {
+    // A word alone would be a target, and silence all others.
+    if !text.contains(['=', ',']) && !LEVELS.iter().any(|level| text.eq_ignore_ascii_case(level)) {
+        let hint = match nearest(&text.to_lowercase(), LEVELS) {
+            Some(level) => format!("did you mean `{level}`?"),
+            None => format!(
+                "give {}, or a filter such as info,decision=debug",
+                LEVELS.join(", ")
+            ),
+        };
+        return Err(format!("`{text}` is not a level: {hint}"));
+    }
     let checked = EnvFilter::try_new(text).map(|_| text.to_owned());
-    checked.map_err(|e| format!("{e}; give a level (error, warn, info, debug) or a filter"))
+    let levels = LEVELS.join(", ");
+    checked.map_err(|e| format!("{e}; give a level ({levels}) or a filter"))
 }
 
 /// Begins to log.
@@ -53,6 +68,28 @@ pub(crate) fn start(level: &str, format: LogFormat) -> LogLevel {
             let handle = log.reload_handle();
             log.init();
             LogLevel(Box::new(move |filter| Ok(handle.reload(filter)?)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for (text, hint) in [
+            ("warning", "did you mean `warn`?"),
+            ("Debgu", "did you mean `debug`?"),
+            ("nope", "off, error, warn, info, debug, trace"),
+            ("", "off, error"),
+            ("info,decision=loud", "give a level"),
+        ] {
+            let said = filter(text).unwrap_err();
+            assert!(said.contains(hint), "{text}: {said}");
+        }
+        for text in ["off", "WARN", "trace", "info,decision=debug", "flow=off"] {
+            assert_eq!(filter(text).as_deref(), Ok(text));
         }
     }
 }

@@ -30,6 +30,8 @@ use std::process::ExitCode;
 const NAME: &str = "pk3c";
 /// Where the pins of the eBPF datapath are.
 const PIN_DIR: &str = "/sys/fs/bpf/pk3c-ccp";
+/// Names as similar as this are offered instead of an unknown one.
+const SIMILAR: f64 = 0.75;
 
 /// PK3C congestion control for TCP, decided in user space.
 #[derive(Parser)]
@@ -115,6 +117,17 @@ pub(crate) fn main() -> ExitCode {
         eprintln!("pk3c-ccp: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// The known name that somebody probably meant.
+fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = known
+        .into_iter()
+        .map(|known| (strsim::jaro_winkler(name, known), known));
+    let nearest = alike.max_by(|(a, _), (b, _)| a.total_cmp(b));
+    nearest
+        .filter(|(alike, _)| *alike >= SIMILAR)
+        .map(|(_, known)| known)
 }
 
 #[cfg(test)]

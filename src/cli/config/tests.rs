@@ -67,6 +67,10 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
             ":1: key `log-format` of the file: invalid value 'xml'",
         ),
         (
+            "\nlog = \"warning\"\n",
+            ":2: key `log` of the file: `warning` is not a level: did you mean `warn`?",
+        ),
+        (
             "config = \"other.toml\"\n",
             ":1: key `config` of the file: unknown",
         ),

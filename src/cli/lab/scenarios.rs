@@ -1,13 +1,12 @@
 //! Which scenarios are meant: those of the program or of files, by id, by the beginning of ids, by pattern.
 
+use crate::cli::SIMILAR;
 use crate::cli::scenario::{self, Plan};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 
 /// The files below `scenarios/` that the program was built with: name and text.
 const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
-/// Ids as similar as this are offered instead of an unknown one.
-const SIMILAR: f64 = 0.75;
 /// Ids in a message, at most.
 const SHOWN: usize = 12;
 

@@ -3,14 +3,12 @@
 //!
 //! Values go through the same functions that read flags, so numbers and truth values are text here, too.
 
+use crate::cli::nearest;
 use anyhow::{Error, Result, anyhow};
 use std::fmt::Display;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// Names as similar as this are offered instead of an unknown one.
-const SIMILAR: f64 = 0.75;
 
 /// A file's name and text, to say where something is wrong.
 #[derive(Clone, Copy, Debug)]
@@ -294,12 +292,7 @@ impl<'a> Table<'a> {
             return Ok(());
         };
         let name = key.get_ref().as_ref();
-        let similar = |known: &&str| strsim::jaro_winkler(name, known);
-        let nearest = known
-            .iter()
-            .copied()
-            .max_by(|a, b| similar(a).total_cmp(&similar(b)));
-        let remedy = match nearest.filter(|known| similar(known) >= SIMILAR) {
+        let remedy = match nearest(name, known.iter().copied()) {
             Some(known) => format!("did you mean `{known}`?"),
             None => format!("there are {}", known.join(", ")),
         };
