@@ -116,6 +116,40 @@ fn the_log_format_names_its_choices() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/comparison.toml");
+    for (arguments, succeeds) in [
+        (&["sim", "--duration", "1s"][..], true),
+        (&["sim", "--duration", "1s", "--json"], true),
+        (
+            &[
+                "sim", "table", scenarios, "--only", "clean", "--cc", "cubic",
+            ],
+            true,
+        ),
+        (&["run", "--print-config"], true),
+        (&["policy", "list", "--config", "/dev/null"], true),
+        (&["tune"], true),
+        (&["lab", "list"], true),
+        // What it found is its status.
+        (&["doctor"], false),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(PROGRAM)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let status = output.status;
+        assert_eq!(said, "", "{arguments:?}: {status}");
+        assert!(status.success() || !succeeds, "{arguments:?}: {status}");
+    }
+}
+
+#[test]
 fn a_user_without_privileges_is_told_what_to_do() {
     let mut command = Command::new(PROGRAM);
     command.arg("run");

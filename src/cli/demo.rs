@@ -2,7 +2,7 @@
 
 mod simulated;
 
-use super::{NAME, doctor};
+use super::{NAME, doctor, show};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pathlab::Interrupt;
@@ -65,9 +65,9 @@ struct Carried<'a, R> {
 fn print<R: Serialize + Display>(args: &DemoArgs, backend: &'static str, report: &R) -> Result<()> {
     if args.json {
         let carried = Carried { backend, report };
-        println!("{}", serde_json::to_string(&carried)?);
+        show(&format!("{}\n", serde_json::to_string(&carried)?))?;
     } else {
-        println!("{report}");
+        show(&format!("{report}\n"))?;
     }
     Ok(())
 }

@@ -187,11 +187,12 @@ pub(super) fn obstacles() -> Vec<String> {
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let report = Report::of(checks::ALL);
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+    let text = if args.json {
+        serde_json::to_string(&report)?
     } else {
-        println!("{report}");
-    }
+        report.to_string()
+    };
+    super::show(&(text + "\n"))?;
     Ok(if report.usable {
         ExitCode::SUCCESS
     } else {

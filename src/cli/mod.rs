@@ -23,7 +23,9 @@ mod status;
 mod top;
 mod tune;
 
+use anyhow::Error;
 use clap::{Parser, Subcommand};
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 /// The congestion control's name, for sockets and for `net.ipv4.tcp_congestion_control`.
@@ -113,10 +115,28 @@ pub(crate) fn main() -> ExitCode {
         Verb::Tune(args) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         Verb::Generate(args) => generate::run(&args).map(|()| ExitCode::SUCCESS),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("pk3c-ccp: {error:#}");
-        ExitCode::FAILURE
-    })
+    match result {
+        Ok(code) => code,
+        Err(error) if is_closed(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pk3c-ccp: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints on standard output; that its reader has seen enough is no error.
+fn show(text: &str) -> io::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the reader of standard output has seen enough. Broken pipes to others say what they are in front.
+fn is_closed(error: &Error) -> bool {
+    let io = error.chain().next().and_then(|error| error.downcast_ref());
+    io.is_some_and(|error: &io::Error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 /// The known name that somebody probably meant.

@@ -108,16 +108,9 @@ struct Outcome {
 /// Only if the result cannot be written.
 pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
-    match replay_all(args, &mut out).and_then(|status| Ok(out.flush().map(|()| status)?)) {
-        // Whoever read it has seen enough.
-        Err(error) if broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        other => other.map(ExitCode::from),
-    }
-}
-
-fn broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<io::Error>();
-    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    let status = replay_all(args, &mut out)?;
+    out.flush()?;
+    Ok(ExitCode::from(status))
 }
 
 fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {

@@ -10,7 +10,7 @@ use super::log::{self, LogFormat, LogLevel};
 use super::params::ParamArgs;
 use super::policy;
 use super::privileges::{self, Confined};
-use super::{NAME, PIN_DIR};
+use super::{NAME, PIN_DIR, show};
 use anyhow::{Context, Result, anyhow, bail};
 use caps::Capability;
 use ccp_bpf::{Config, Datapath, Origin};
@@ -106,8 +106,7 @@ pub(crate) struct RunArgs {
 pub(crate) fn run() -> Result<()> {
     let configuration = Configuration::read(std::env::args_os())?;
     if configuration.args.print_config {
-        print!("{}", configuration.annotated());
-        return Ok(());
+        return Ok(show(&configuration.annotated())?);
     }
     let args = &configuration.args.clone();
     let log = log::start(&args.log, args.log_format);

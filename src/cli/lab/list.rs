@@ -1,8 +1,8 @@
 //! `pk3c-ccp lab list`: the scenarios, where they come from, and what can carry them.
 
-use super::run::show;
 use super::scenarios::SourceArgs;
 use crate::cli::scenario::{Plan, Scheme};
+use crate::cli::show;
 use anyhow::Result;
 use pathlab::lab::inputs::path_in_words;
 use pathlab::lab::suite::words;

@@ -1,10 +1,10 @@
 //! `pk3c-ccp lab report`: results of runs as tables, JSON, a page, or in the documents' forms.
 
+use crate::cli::show;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pathlab::lab::format::{bequant, iperf, markdown, ministat, pantheon};
 use pathlab::lab::report::{self, Groups, html, json, table};
-use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -132,11 +132,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
             Format::Bequant => bequant::render(&groups) + &table::notes(&results, &groups),
         }
     };
-    // A reader that has seen enough closes the pipe; nothing is wrong then.
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    show(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

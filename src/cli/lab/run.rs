@@ -5,6 +5,7 @@ use super::lineup;
 use super::scenarios::SourceArgs;
 use crate::cli::params::ParamArgs;
 use crate::cli::scenario::Scheme;
+use crate::cli::show;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Command, FromArgMatches};
 use pathlab::Interrupt;
@@ -15,7 +16,6 @@ use pathlab::lab::suite::{Cache, Found, Store, Suite, SuiteRecord, Task, now};
 use pk3c_ccp::params::Params;
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::flag;
-use std::io::{ErrorKind, Write};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -186,14 +186,6 @@ fn state_order(record: &SuiteRecord, runs: usize) {
         record.backend,
         orders[..shown].join(" | ")
     );
-}
-
-/// Prints on standard output; that its reader has seen enough is no error.
-pub(super) fn show(text: &str) -> std::io::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
-    }
 }
 
 fn conclude(

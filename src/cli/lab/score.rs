@@ -1,8 +1,8 @@
 //! `pk3c-ccp lab score`: which goals of performance results keep, of the algorithm as it is.
 
-use super::run::show;
 use super::scenarios::SourceArgs;
 use crate::cli::scenario::Plan;
+use crate::cli::show;
 use anyhow::{Context, Result, bail};
 use pathlab::lab::inputs::path_in_words;
 use pathlab::lab::report::{self, Group, Groups, Results};

@@ -1,5 +1,6 @@
 //! `pk3c-ccp lab traffic`: carries out one run that is given as JSON, in a guest; not for people.
 
+use crate::cli::show;
 use anyhow::{Context, Result};
 use pathlab::Interrupt;
 use pathlab::lab::guest::Order;
@@ -21,6 +22,6 @@ pub(crate) fn run(args: &TrafficArgs) -> Result<ExitCode> {
         serde_json::from_slice(&text).with_context(|| format!("{shown} is no run"))?;
     let interrupt = Interrupt::on_signals().context("cannot handle signals")?;
     let result = order.carry_out(&interrupt)?;
-    println!("{}", serde_json::to_string(&result)?);
+    show(&(serde_json::to_string(&result)? + "\n"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ mod table;
 use super::params::ParamArgs;
 use super::scenario::values::{self, Queue};
 use super::scenario::{self, Flows, PathParts, Plan, Scheme};
+use super::show;
 use anyhow::{Context, Result, bail};
 use runs::{Job, Keep};
 use std::num::NonZero;
@@ -232,12 +233,11 @@ fn run_one(args: &OneArgs) -> Result<()> {
         std::fs::write(file, page)
             .with_context(|| format!("cannot write the plot to {}", file.display()))?;
     }
-    if args.json {
-        println!("{}", serde_json::to_string(&summary)?);
+    Ok(show(&if args.json {
+        serde_json::to_string(&summary)? + "\n"
     } else {
-        print!("{summary}");
-    }
-    Ok(())
+        summary.to_string()
+    })?)
 }
 
 /// The scenario of a file that is meant.

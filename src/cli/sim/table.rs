@@ -3,6 +3,7 @@
 use super::runs::{self, Job, Keep, Outcome};
 use crate::cli::params::ParamArgs;
 use crate::cli::scenario::{self, Measure, Plan, Scheme};
+use crate::cli::show;
 use anyhow::{Result, bail};
 use pathsim::{FlowResult, MSS, Results, SECOND, WIRE, jain};
 use serde::Serialize;
@@ -94,12 +95,11 @@ pub(super) fn run(args: &TableArgs) -> Result<()> {
         seeds: args.seeds,
         rows: rows.collect(),
     };
-    if args.json {
-        println!("{}", serde_json::to_string(&table)?);
+    Ok(show(&if args.json {
+        serde_json::to_string(&table)? + "\n"
     } else {
-        print!("{table}");
-    }
-    Ok(())
+        table.to_string()
+    })?)
 }
 
 /// One run in the figures of the table.

@@ -50,12 +50,12 @@ pub(crate) fn run(args: &TuneArgs) -> Result<()> {
 }
 
 fn show<T: Serialize>(json: bool, name: &str, rows: &[T], text: impl Fn() -> String) -> Result<()> {
-    if json {
-        println!("{}", serde_json::json!({ name: rows }));
+    let text = if json {
+        serde_json::json!({ name: rows }).to_string()
     } else {
-        println!("{}", text());
-    }
-    Ok(())
+        text()
+    };
+    Ok(super::show(&(text + "\n"))?)
 }
 
 /// The settings of a machine.
