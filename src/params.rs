@@ -148,9 +148,14 @@ const fn us(value: u64) -> Micros {
     Micros::new(value)
 }
 
+/// The parameter that others bound, where it is not given.
+pub const START_RATE: &str = "start-rate";
+/// Largest first rate.
+const START_MAX: Rate = bps(1e9);
+
 parameters! {
-    "start-rate" start_rate: Rate = bps(393_216.0), bps(1e3), bps(1e9);
-        "First rate of a flow, until its RTT is known", "upstream slow_start_start";
+    "start-rate" start_rate: Rate = bps(393_216.0), bps(1e3), START_MAX;
+        "First rate of a flow, until its RTT is known; not given, within --min-rate and --max-rate", "upstream slow_start_start";
     "min-rate" min_rate: Rate = bps(4e3), bps(1e3), Rate::MAX;
         "No flow is ever slower than this", "half of a 64 kbit/s line, so that two flows fit";
     "max-rate" max_rate: Rate = bps(1.25e9), bps(1e3), Rate::MAX;
@@ -264,6 +269,13 @@ impl Params {
         SPECS.iter().map(|spec| (spec.flag, (spec.get)(self)))
     }
 
+    /// Bounds the first rate by the smallest and the largest, for where nobody said what it shall be. Bounds that
+    /// contradict each other are left to [`Params::validate`].
+    pub fn bound_start_rate(&mut self) {
+        let low = self.min_rate.min(START_MAX);
+        self.start_rate = self.start_rate.within(low, self.max_rate);
+    }
+
     /// Checks the values that must fit each other.
     ///
     /// # Errors
@@ -281,6 +293,12 @@ impl Params {
                 high_value: self.get(high)?,
             })
         };
+        ordered(
+            self.min_rate <= self.max_rate,
+            "min-rate",
+            "not exceed",
+            "max-rate",
+        )?;
         ordered(
             self.min_rate <= self.start_rate,
             "min-rate",

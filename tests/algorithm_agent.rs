@@ -424,6 +424,7 @@ fn parameters_that_do_not_fit_a_policy_change_nothing() {
     };
     let (agent, _, _) = agent_with(slow);
     let fast = Params {
+        min_rate: Rate::from_mbit(8.0),
         start_rate: Rate::from_mbit(8.0),
         ..Params::default()
     };

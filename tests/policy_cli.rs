@@ -256,8 +256,12 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
             "FILE:4: key `max-reports` of [[policy]]: unknown",
         ),
         (
-            policy("max-rate = \"2mbit\""),
-            "FILE:2: [[policy]] `one`: --start-rate",
+            policy("max-rate = \"2mbit\"\nstart-rate = \"3mbit\""),
+            "FILE:2: [[policy]] `one`: --start-rate 3mbit must not exceed --max-rate 2mbit",
+        ),
+        (
+            policy("max-rate = \"1mbit\"\nmin-rate = \"5mbit\""),
+            "FILE:2: [[policy]] `one`: --min-rate 5mbit must not exceed --max-rate 1mbit",
         ),
         (
             policy("algorithm = \"kernel\"\nmode = \"shadow\""),

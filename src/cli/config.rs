@@ -75,7 +75,7 @@ impl Configuration {
         let file = given.get_one::<PathBuf>("config").cloned();
         let Some(path) = &file else {
             let args = RunArgs::from_arg_matches(&given).map_err(|error| anyhow!(plain(&error)))?;
-            let settings = settings(&given, &given, &BTreeMap::new());
+            let settings = settings(&given, (&given, &args), &BTreeMap::new());
             return Ok(Self {
                 command_line,
                 file,
@@ -111,7 +111,7 @@ impl Configuration {
         let args = RunArgs::from_arg_matches(&matches).map_err(wrong)?;
         let lines = in_file.iter();
         let lines = lines.map(|(key, entry)| (key.as_str(), source.line(&entry.at)));
-        let settings = settings(&given, &matches, &lines.collect());
+        let settings = settings(&given, (&matches, &args), &lines.collect());
         for policy in &written {
             policy.check(source, &args.params.0)?;
         }
@@ -219,10 +219,11 @@ impl Configuration {
     }
 }
 
-/// All options in force: `given` on the command line, `matches` with what the file says, on these lines.
+/// All options in force: `given` on the command line, `matches` with what the file says, on these lines, and what they
+/// come to.
 fn settings(
     given: &ArgMatches,
-    matches: &ArgMatches,
+    (matches, args): (&ArgMatches, &RunArgs),
     lines: &BTreeMap<&str, usize>,
 ) -> Vec<Setting> {
     let setting = |arg: &Arg| {
@@ -238,7 +239,11 @@ fn settings(
             Some(matches.get_flag(id).to_string())
         } else {
             let raw = matches.get_raw(id).and_then(|mut raw| raw.next());
-            raw.map(|raw| raw.to_string_lossy().into_owned())
+            let raw = || raw.map(|raw| raw.to_string_lossy().into_owned());
+            // The default of one parameter may follow from others.
+            let is_default = origin == Origin::Default;
+            let parameter = is_default.then(|| args.params.0.get(&name).ok());
+            parameter.flatten().or_else(raw)
         };
         Some(Setting {
             name,

@@ -1,7 +1,8 @@
 //! The algorithm's parameters as flags, made from the one table that declares them.
 
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
-use pk3c_ccp::params::{Kind, Params, SPECS};
+use pk3c_ccp::params::{Kind, Params, SPECS, START_RATE};
 
 /// Valid parameters from the command line.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +66,9 @@ impl FromArgMatches for ParamArgs {
             if let Some(text) = matches.get_one::<String>(spec.flag) {
                 self.0.set(spec.flag, text).map_err(conflict)?;
             }
+        }
+        if matches.value_source(START_RATE) != Some(ValueSource::CommandLine) {
+            self.0.bound_start_rate();
         }
         self.0.validate().map_err(conflict)
     }

@@ -19,7 +19,7 @@ pub use cgroup::Cgroups;
 pub use condition::{Conditions, Mismatch, Ports, cgroup_path, network};
 pub use experiment::{Arm, By, Experiment};
 
-use crate::params::{ParamError, Params};
+use crate::params::{ParamError, Params, START_RATE};
 use crate::units::{Rate, Ratio};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -116,6 +116,9 @@ impl Policy {
         let mut params = base.clone();
         for (flag, text) in &self.overrides {
             params.set(flag, text)?;
+        }
+        if !self.overrides.iter().any(|(flag, _)| *flag == START_RATE) {
+            params.bound_start_rate();
         }
         params.validate()?;
         Ok(params)

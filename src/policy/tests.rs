@@ -203,8 +203,13 @@ fn overrides_are_laid_over_the_agent_s_parameters() {
         ("hb-loss", "7%".to_owned()),
         ("max-rate", "2mbit".to_owned()),
     ];
-    let policies = Policies::new(vec![web]);
-    let conflict = policies.params(&Params::default()).unwrap_err();
+    // The first rate of the agent gives way, one of its own does not.
+    let policies = Policies::new(vec![web.clone()]);
+    let params = &policies.params(&Params::default()).unwrap()[0];
+    assert_eq!(params.start_rate, Rate::from_mbit(2.0));
+    web.overrides.push(("start-rate", "3mbit".to_owned()));
+    let conflicting = Policies::new(vec![web]);
+    let conflict = conflicting.params(&Params::default()).unwrap_err();
     let said = conflict.to_string();
     assert!(
         said.contains("`web`") && said.contains("--start-rate"),

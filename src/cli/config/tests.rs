@@ -44,6 +44,27 @@ fn flags_beat_the_file_and_the_file_beats_defaults() {
 }
 
 #[test]
+fn a_first_rate_that_nobody_gave_is_within_the_others() {
+    let first = |file: &str, flags: &[&str]| {
+        let read = read(Some(file), flags).unwrap();
+        let printed = setting(&read, "start-rate").0.unwrap();
+        assert_eq!(read.args.params.0.get("start-rate").unwrap(), printed);
+        printed
+    };
+    assert_eq!(first("", &[]), "3145.728kbit");
+    assert_eq!(first("", &["--max-rate", "2mbit"]), "2mbit");
+    assert_eq!(first("max-rate = \"2mbit\"\n", &[]), "2mbit");
+    assert_eq!(first("min-rate = \"5mbit\"\n", &[]), "5mbit");
+    assert_eq!(
+        first("start-rate = \"1mbit\"\n", &["--max-rate", "2mbit"]),
+        "1mbit"
+    );
+    let file = "max-rate = \"2mbit\"\n";
+    let printed = read(Some(file), &[]).unwrap().annotated();
+    assert_eq!(first(&printed, &[]), "2mbit");
+}
+
+#[test]
 fn what_is_wrong_is_told_with_its_line_and_remedy() {
     for (file, said) in [
         (
@@ -77,6 +98,14 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
         (
             "start-rate = \"1mbit\"\nmin-rate = \"2mbit\"\n",
             ":2: --min-rate 2mbit must not exceed --start-rate 1mbit",
+        ),
+        (
+            "start-rate = \"5mbit\"\nmax-rate = \"2mbit\"\n",
+            ":2: --start-rate 5mbit must not exceed --max-rate 2mbit",
+        ),
+        (
+            "min-rate = \"5mbit\"\nmax-rate = \"1mbit\"\n",
+            ":2: --min-rate 5mbit must not exceed --max-rate 1mbit",
         ),
         (
             "seed = 1\nrecord-limit = 5\n",
