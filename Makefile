@@ -35,8 +35,9 @@ build:
 	@scripts/setup.sh base >&2
 	@env -u MAKEFLAGS -u MAKEOVERRIDES -u DESTDIR -u PREFIX cargo build --locked --release >&2
 
-# A configuration that is there is left alone. Nothing is enabled or started.
-install: build
+# Builds only what is not there, so that root needs no cargo after `make build`. A configuration that is there is left
+# alone. Nothing is enabled or started.
+install: $(PROGRAM)
 	@$(PROGRAM) generate $(GENERATED)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(PROGRAM)
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/pk3c-ccp.service
@@ -45,6 +46,10 @@ install: build
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/completions/_pk3c-ccp
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/completions/pk3c-ccp.fish
 	test -e $(DESTDIR)/etc/pk3c-ccp/config.toml || install -D -m 644 -t $(DESTDIR)/etc/pk3c-ccp $(GENERATED)/config.toml
+	@rm -rf $(GENERATED)
+
+$(PROGRAM):
+	@$(MAKE) --no-print-directory -s build
 
 deb: build
 	@packaging/deb/build.sh $(TARGET_DIR)/debian
