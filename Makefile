@@ -12,12 +12,13 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 PREFIX ?= /usr
 DESTDIR ?=
 GENERATED := $(TARGET_DIR)/generated
+DOC := $(PREFIX)/share/doc/pk3c-ccp
 
 .PHONY: help build install deb demo test test-package test-guest test-kernels test-kernel test-kernel-short test-kernel-debug soak clean
 
 help:
 	@echo 'make build                build target/release/pk3c-ccp'
-	@echo 'make install [DESTDIR=]   program, systemd unit, manual pages, completions, /etc/pk3c-ccp/config.toml'
+	@echo 'make install [DESTDIR=]   program, systemd unit, manual pages, completions, documentation, configuration'
 	@echo 'make deb                  Debian packages in target/debian: pk3c-ccp, and pk3c-ccp-dkms (the kernel module)'
 	@echo 'make demo [ARGS=--json]   compare cubic, bbr and pk3c on three emulated paths (root, under 3 minutes)'
 	@echo 'make test                 all checks and tests; as root with BPF also the kernel tests'
@@ -45,6 +46,12 @@ install: $(PROGRAM)
 	install -D -m 644 $(GENERATED)/completions/pk3c-ccp.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pk3c-ccp
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/completions/_pk3c-ccp
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/completions/pk3c-ccp.fish
+	install -D -m 644 -t $(DESTDIR)$(DOC) README.md
+	install -D -m 644 -t $(DESTDIR)$(DOC)/docs docs/*.md
+	install -D -m 644 -t $(DESTDIR)$(DOC)/docs/images docs/images/*
+	install -D -m 644 -t $(DESTDIR)$(DOC)/scenarios scenarios/*.toml
+	install -D -m 644 -t $(DESTDIR)$(DOC)/ccp-kernel ccp-kernel/README.md
+	install -D -m 644 -t $(DESTDIR)$(DOC)/traces traces/README.md
 	test -e $(DESTDIR)/etc/pk3c-ccp/config.toml || install -D -m 644 -t $(DESTDIR)/etc/pk3c-ccp $(GENERATED)/config.toml
 	@rm -rf $(GENERATED)
 

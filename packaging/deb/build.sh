@@ -91,8 +91,6 @@ make --no-print-directory -s install DESTDIR="$agent" >&2
 strip --strip-unneeded --remove-section=.comment --remove-section=.note "$agent/usr/bin/pk3c-ccp"
 gzip -9n "$agent"/usr/share/man/man1/*.1
 install -D -m 644 $source/pk3c-ccp/lintian-overrides "$agent/usr/share/lintian/overrides/pk3c-ccp"
-install -D -m 644 -t "$agent/usr/share/doc/pk3c-ccp" README.md docs/*.md
-install -D -m 644 -t "$agent/usr/share/doc/pk3c-ccp/images" docs/images/*
 third_party | gzip -9n >"$agent/usr/share/doc/pk3c-ccp/third-party.gz"
 
 # dpkg-shlibdeps reads the names of packages from a source's control file.

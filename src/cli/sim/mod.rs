@@ -152,6 +152,7 @@ Examples:
   pk3c-ccp sim --flows pk3c --duration 10s --plot run.html
   pk3c-ccp sim --scenario scenarios/comparison.toml --only loss1 --cc cubic
   pk3c-ccp sim table scenarios/comparison.toml --cc cubic,pk3c --seeds 5
+Where it is installed, scenarios/ is in /usr/share/doc/pk3c-ccp.
 A scenario file, of which docs/scenarios.md tells every key:
   duration = \"30s\"
   [path]

@@ -55,6 +55,7 @@ Examples:
   pk3c-ccp sim table scenarios/comparison.toml
   pk3c-ccp sim table scenarios --only loss1,shallow --cc cubic,pk3c --seeds 2
   pk3c-ccp sim table my.toml --cc pk3c --no-handbrake queue --json
+Where it is installed, scenarios/ is in /usr/share/doc/pk3c-ccp.
 The same scenarios, schemes, seeds and parameters give the same table on every machine.";
 
 pub(super) fn run(args: &TableArgs) -> Result<()> {
