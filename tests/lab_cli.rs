@@ -446,7 +446,11 @@ fn every_refusal_has_a_remedy() {
     );
     refusal(
         &mut run(&["T1-short", "--cc", "cubci"]),
-        &["no cubci", "--backend host"],
+        &["no cubci", "did you mean `cubic`?"],
+    );
+    refusal(
+        &mut run(&["T1-short", "--cc", "vegas"]),
+        &["no vegas", "--backend host"],
     );
     refusal(
         &mut run(&["T1-short", "--cc", "QUIC!"]),

@@ -8,6 +8,9 @@ use pathsim::{Scenario, Transport};
 use pk3c_ccp::params::Algorithm;
 use std::str::FromStr;
 
+/// What has what the simulator lacks.
+const INSTEAD: &str = "use `pk3c-ccp lab run --backend host` or `guest`";
+
 /// Which part of a run counts for a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::cli) enum Measure {
@@ -129,12 +132,16 @@ impl Plan {
     /// # Errors
     /// What it lacks, and what has it.
     pub(in crate::cli) fn check_simulated(&self, scheme: &Scheme) -> Result<()> {
-        const INSTEAD: &str = "use `pk3c-ccp lab run --backend host` or `guest`";
         let schemes = self.schemes.iter();
         let mut schemes = schemes.map(|given| given.as_ref().unwrap_or(scheme));
         if let Some(lacking) = schemes.find(|scheme| !scheme.is_simulated()) {
+            let remedy = match lacking.probably_meant() {
+                Some(name) => format!("did you mean `{name}`? "),
+                None if lacking.is_of_linux() => format!("{INSTEAD}; "),
+                None => String::new(),
+            };
             bail!(
-                "the simulator has no {lacking}: {INSTEAD}; it has cubic, reno, udp and, of the agent, {}",
+                "the simulator has no {lacking}: {remedy}it has cubic, reno, udp and, of the agent, {}",
                 Algorithm::names()
             );
         }

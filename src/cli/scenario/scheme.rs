@@ -1,6 +1,7 @@
 //! What drives a flow, as people name it.
 
 use super::values;
+use crate::cli::nearest;
 use pk3c_ccp::params::Algorithm;
 use pk3c_ccp::units::Rate;
 use std::fmt;
@@ -8,6 +9,32 @@ use std::str::FromStr;
 
 /// Longest name of a kernel's congestion control. Source: `TCP_CA_NAME_MAX`, which counts the final zero.
 const MAX_NAME: usize = 15;
+
+/// What the simulator has, but for udp.
+const SIMULATED: [&str; 6] = ["pk3c", "vivace", "upstream", "exp", "cubic", "reno"];
+/// Those that come with Linux, and the later BBRs.
+const LINUX: [&str; 20] = [
+    "bbr",
+    "bbr1",
+    "bbr2",
+    "bbr3",
+    "bic",
+    "cdg",
+    "cubic",
+    "dctcp",
+    "highspeed",
+    "htcp",
+    "hybla",
+    "illinois",
+    "lp",
+    "nv",
+    "reno",
+    "scalable",
+    "vegas",
+    "veno",
+    "westwood",
+    "yeah",
+];
 
 /// What drives a flow.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +75,25 @@ impl Scheme {
             Self::Agent(_) | Self::Udp(_) => true,
             Self::Kernel(name) => name == "cubic" || name == "reno",
             Self::Command(_) => false,
+        }
+    }
+
+    /// Whether it takes a kernel: a congestion control of Linux, or programs.
+    pub(in crate::cli) fn is_of_linux(&self) -> bool {
+        match self {
+            Self::Agent(_) => false,
+            Self::Kernel(name) => {
+                LINUX.contains(&name.as_str()) || name.parse::<Algorithm>().is_ok()
+            }
+            Self::Udp(_) | Self::Command(_) => true,
+        }
+    }
+
+    /// What the simulator has, if this is probably a slip of it.
+    pub(in crate::cli) fn probably_meant(&self) -> Option<&'static str> {
+        match self {
+            Self::Kernel(name) if !self.is_of_linux() => nearest(name, SIMULATED),
+            _ => None,
         }
     }
 }
