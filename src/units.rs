@@ -43,6 +43,8 @@ impl Rate {
     pub const ZERO: Self = Self(0.0);
     /// The largest rate a CCP field carries: 2^32 - 1 bytes per second (34 Gbit/s).
     pub const MAX: Self = Self(4_294_967_295.0);
+    /// What [`UnitError::kind`] is for a rate above [`Rate::MAX`].
+    pub const TOO_FAST: &'static str = "rate of 34gbit or less";
 
     /// A rate in bytes per second.
     #[must_use]
@@ -174,7 +176,11 @@ impl FromStr for Rate {
             .ok_or_else(error)?;
         let value = number * factor;
         if value > Self::MAX.0 {
-            return Err(error());
+            return Err(UnitError {
+                kind: Self::TOO_FAST,
+                expected: "a smaller one",
+                ..error()
+            });
         }
         Ok(Self(value))
     }

@@ -17,12 +17,12 @@ fn reads_what_people_type() {
 
 #[test]
 fn refuses_what_is_ambiguous_or_out_of_type() {
-    for text in [
-        "50", "50mbps", "-1mbit", "1e3mbit", "NaNbit", "infbit", "99gbit", "",
-    ] {
+    for text in ["50", "50mbps", "-1mbit", "1e3mbit", "NaNbit", "infbit", ""] {
         let error = text.parse::<Rate>().unwrap_err().to_string();
         assert!(error.contains("16kbit") && error.contains(text), "{error}");
     }
+    let error = "99gbit".parse::<Rate>().unwrap_err().to_string();
+    assert!(error.contains("34gbit or less"), "{error}");
     for text in ["2", "2m", "2sec", "-2s"] {
         assert!(
             text.parse::<Micros>()

@@ -74,12 +74,17 @@ pub(in crate::cli) fn size(text: &str) -> Result<u64, String> {
 
 /// Bits per second.
 pub(in crate::cli) fn rate(text: &str) -> Result<u64, String> {
-    let rate: Rate = text.trim().parse().map_err(|error| format!("{error}"))?;
+    const POSSIBLE: &str = "1kbit to 34gbit are possible";
+    let rate = text.trim().parse::<Rate>().map_err(|error| {
+        if error.kind == Rate::TOO_FAST {
+            format!("`{text}` is too fast: {POSSIBLE}")
+        } else {
+            error.to_string()
+        }
+    })?;
     let bps = (rate.bytes_per_sec() * 8.0).round() as u64;
     if bps < 1000 {
-        return Err(format!(
-            "`{text}` is too slow: 1kbit to 34gbit are possible"
-        ));
+        return Err(format!("`{text}` is too slow: {POSSIBLE}"));
     }
     Ok(bps)
 }
@@ -220,7 +225,8 @@ mod tests {
     fn every_refusal_says_what_to_write() {
         for (said, remedy) in [
             (rate("50").unwrap_err(), "50mbit"),
-            (rate("1bit").unwrap_err(), "1kbit"),
+            (rate("1bit").unwrap_err(), "is too slow: 1kbit"),
+            (rate("35gbit").unwrap_err(), "is too fast: 1kbit to 34gbit"),
             (time("40").unwrap_err(), "500us"),
             (time("1000000s").unwrap_err(), "100000s"),
             (duration("0s").unwrap_err(), "1ms"),
