@@ -310,6 +310,7 @@ fn a_bad_flag_is_named_with_its_remedy() {
         ("--flows", "BBR", "cubic"),
         ("--flows", "pk3c*0", "1 to 100000"),
         ("--duration", "0s", "1ms"),
+        ("--plot", "x.png", "FILE.svg or FILE.html"),
         ("--seeds", "0", "1..=1000"),
         ("--hb-loss", "maybe", "percentage"),
     ] {

@@ -12,6 +12,7 @@ use super::scenario::{self, Flows, PathParts, Plan, Scheme};
 use super::show;
 use anyhow::{Context, Result, bail};
 use runs::{Job, Keep};
+use std::ffi::OsStr;
 use std::num::NonZero;
 use std::path::PathBuf;
 use summary::Summary;
@@ -126,7 +127,7 @@ struct OneArgs {
     #[arg(long, requires = "json")]
     decisions: bool,
     /// Draw rate, RTT, queue and decisions of the first run over time; .html adds the table
-    #[arg(long, value_name = "FILE.svg|FILE.html")]
+    #[arg(long, value_name = "FILE.svg|FILE.html", value_parser = picture)]
     plot: Option<PathBuf>,
     #[command(flatten)]
     params: ParamArgs,
@@ -166,6 +167,17 @@ A scenario file, of which docs/scenarios.md tells every key:
   scheme = \"cubic\"
   start = \"10s\"
 share is the goodput over what the path can carry: rate x 1448/1500 x (1 - loss).";
+
+/// A file of a kind that can be drawn.
+fn picture(text: &str) -> Result<PathBuf, String> {
+    let file = PathBuf::from(text);
+    match file.extension().and_then(OsStr::to_str) {
+        Some("svg" | "html") => Ok(file),
+        _ => Err(format!(
+            "`{text}` is neither a picture nor a page: write FILE.svg or FILE.html"
+        )),
+    }
+}
 
 pub(crate) fn run(args: &SimArgs) -> Result<()> {
     match &args.verb {
