@@ -108,6 +108,23 @@ fn an_unknown_flag_is_named() {
 }
 
 #[test]
+fn a_flag_without_effect_is_refused() {
+    for (arguments, needed) in [
+        (&["sim", "--loss-burst", "5"][..], "--loss <RATIO>"),
+        (&["sim", "--reorder"], "--jitter <TIME>"),
+        (
+            &["lab", "path", "--loss-burst", "5", "--", "true"],
+            "--loss <RATIO>",
+        ),
+        (&["demo", "--backend", "sim", "--quick"], "--backend guest"),
+        (&["demo", "--kernel", "6.1"], "--backend guest"),
+    ] {
+        let said = refusal(Command::new(PROGRAM).args(arguments)).unwrap();
+        assert_names(&said, &[needed]);
+    }
+}
+
+#[test]
 fn the_log_format_names_its_choices() {
     assert_names(
         &refusal_of_run(&["--log-format", "xml"]),

@@ -27,9 +27,9 @@ pub(crate) struct DemoArgs {
     /// the simulator (no root, seconds) [default: host where that works, else sim]
     #[arg(long, value_enum)]
     backend: Option<BackendArg>,
-    /// The guest's kernel
-    #[arg(long, value_name = "VERSION", default_value = "6.12")]
-    kernel: guest::KernelVersion,
+    /// The guest's kernel [default: 6.12]
+    #[arg(long, value_name = "VERSION")]
+    kernel: Option<guest::KernelVersion>,
     /// In the guest: one flow only, for 10 s
     #[arg(long)]
     quick: bool,
@@ -73,6 +73,12 @@ fn print<R: Serialize + Display>(args: &DemoArgs, backend: &'static str, report:
 }
 
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
+    let guest_only = [("quick", args.quick), ("kernel", args.kernel.is_some())];
+    if let Some((flag, _)) = guest_only.iter().find(|(_, given)| *given)
+        && !matches!(args.backend, Some(BackendArg::Guest))
+    {
+        bail!("--{flag} is for the guest: add --backend guest, or leave it out");
+    }
     let rows = match args.backend {
         Some(BackendArg::Host) => on_host(args)?,
         Some(BackendArg::Guest) => in_guest(args)?,
@@ -147,7 +153,7 @@ fn in_simulator(args: &DemoArgs, why: Vec<String>) -> Result<Vec<Row>> {
 
 fn in_guest(args: &DemoArgs) -> Result<Vec<Row>> {
     let config = guest::Config {
-        kernel: args.kernel,
+        kernel: args.kernel.unwrap_or_default(),
         agent: Some(this_program()?.into()),
         jobs: std::thread::available_parallelism()?,
         interrupt: Interrupt::on_signals().context("cannot handle signals")?,

@@ -64,7 +64,7 @@ pub(crate) struct PathArgs {
     #[arg(long, value_name = "RATIO", default_value = "0%", value_parser = values::loss, help_heading = "Path")]
     loss: f64,
     /// Lose packets in bursts of this mean length (Gilbert-Elliott)
-    #[arg(long, value_name = "PACKETS", value_parser = values::burst, help_heading = "Path")]
+    #[arg(long, value_name = "PACKETS", requires = "loss", value_parser = values::burst, help_heading = "Path")]
     loss_burst: Option<f64>,
     /// Random loss on the way back
     #[arg(long, value_name = "RATIO", default_value = "0%", value_parser = values::loss, help_heading = "Path")]
@@ -73,7 +73,7 @@ pub(crate) struct PathArgs {
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = values::time, help_heading = "Path")]
     jitter: u64,
     /// Jitter may reorder packets
-    #[arg(long, help_heading = "Path")]
+    #[arg(long, requires = "jitter", help_heading = "Path")]
     reorder: bool,
     /// Seed of all chance
     #[arg(long, value_name = "NUMBER", default_value_t = SEED)]

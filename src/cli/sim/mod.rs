@@ -76,13 +76,13 @@ struct OneArgs {
     #[arg(long, value_name = "RATIO", default_value = "0%", value_parser = values::loss, help_heading = "Path and flows")]
     loss: f64,
     /// Lose packets in bursts of this mean length (Gilbert-Elliott)
-    #[arg(long, value_name = "PACKETS", value_parser = values::burst, help_heading = "Path and flows")]
+    #[arg(long, value_name = "PACKETS", requires = "loss", value_parser = values::burst, help_heading = "Path and flows")]
     loss_burst: Option<f64>,
     /// Random extra delay of each packet, from 0 to this
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = values::time, help_heading = "Path and flows")]
     jitter: u64,
     /// Jitter may reorder packets
-    #[arg(long, help_heading = "Path and flows")]
+    #[arg(long, requires = "jitter", help_heading = "Path and flows")]
     reorder: bool,
     /// Schemes and how many flows of each: pk3c, vivace, upstream, exp, cubic, reno, or udp:RATE;
     /// they start 100 ms apart
