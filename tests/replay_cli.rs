@@ -327,6 +327,20 @@ fn an_explanation_has_a_row_per_decision_and_the_reason_of_each_change() {
 }
 
 #[test]
+fn a_flow_that_is_not_in_the_record_is_told() {
+    let clean = trace("clean");
+    for arguments in [
+        &["--flow", "1", "--flow", "3"][..],
+        &["--flow", "3", "--json"],
+    ] {
+        let explain = [&["--explain"], arguments, &[&*clean]].concat();
+        let (status, _, err) = replay(&explain);
+        assert_eq!(status, 2);
+        assert_has(&err, &["no flow has the number 3: there are 1, 2"]);
+    }
+}
+
+#[test]
 fn standard_input_is_read_and_a_closed_output_is_no_error() {
     let mut child = command(&["--explain", "-"])
         .stdin(fs::File::open(trace("clean")).unwrap())

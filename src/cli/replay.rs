@@ -11,6 +11,7 @@ use pk3c_ccp::params::Params;
 use pk3c_ccp::record::{RecordError, Replay};
 use pk3c_ccp::units::Micros;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -68,6 +69,8 @@ Exit status: 0 if all decisions are as recorded (or were accepted), 1 if some di
 
 /// Exit status for a record that cannot be read.
 const BAD: u8 = 2;
+/// Flows in a message, at most.
+const SHOWN: usize = 20;
 
 fn param(text: &str) -> Result<(String, String), String> {
     let (name, value) = text
@@ -116,8 +119,9 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
 fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
     let mut status = 0;
     let mut outcomes = Vec::new();
+    let mut flows = BTreeSet::new();
     for file in &args.files {
-        let outcome = replay(args, file, out)?;
+        let outcome = replay(args, file, &mut flows, out)?;
         status = status.max(if outcome.error.is_some() {
             BAD
         } else {
@@ -133,6 +137,15 @@ fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
         }
         outcomes.push(outcome);
     }
+    let absent = args.flows.iter().find(|flow| !flows.contains(flow));
+    if let Some(absent) = absent.filter(|_| status < BAD) {
+        out.flush()?;
+        eprintln!(
+            "pk3c-ccp: no flow has the number {absent}: {}",
+            those(&flows)
+        );
+        status = BAD;
+    }
     if args.json && !args.explain {
         let all = serde_json::json!({ "same": status == 0, "files": outcomes });
         writeln!(out, "{all}")?;
@@ -140,8 +153,26 @@ fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
     Ok(status)
 }
 
-/// Errors of the record are part of the outcome; `Err` is a failure to write the result.
-fn replay(args: &ReplayArgs, file: &Path, out: &mut impl Write) -> Result<Outcome> {
+/// The flows that there are, in words.
+fn those(flows: &BTreeSet<u64>) -> String {
+    let some: Vec<_> = flows.iter().take(SHOWN).map(u64::to_string).collect();
+    let more = match flows.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    if some.is_empty() {
+        return "there are none".to_owned();
+    }
+    format!("there are {}{more}", some.join(", "))
+}
+
+/// Adds the record's flows to `flows`. Errors of the record are part of the outcome; `Err` is a failure to write the result.
+fn replay(
+    args: &ReplayArgs,
+    file: &Path,
+    flows: &mut BTreeSet<u64>,
+    out: &mut impl Write,
+) -> Result<Outcome> {
     let mut outcome = Outcome {
         file: name(file),
         comparison: Comparison::new(args.show),
@@ -168,6 +199,7 @@ fn replay(args: &ReplayArgs, file: &Path, out: &mut impl Write) -> Result<Outcom
                     }
                 };
                 outcome.comparison.take(&step);
+                flows.insert(step.flow);
                 if let Some(explanation) = &mut explanation {
                     explanation.tell(&step, out)?;
                 }
