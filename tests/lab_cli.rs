@@ -149,7 +149,9 @@ fn what_is_listed_is_whole() {
     let output = succeeds(&mut scratch.lab(&["list", "--json"]));
     let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
     let mut ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
-    for document in ["pk3c", "pantheon", "bequant", "freebsd", "geni", "nsperf"] {
+    for document in [
+        "pk3c", "pantheon", "bequant", "freebsd", "geni", "nsperf", "goals",
+    ] {
         let of = rows.iter().filter(|row| row["document"] == document);
         assert!(of.count() > 0, "{document}");
     }
@@ -165,6 +167,8 @@ fn what_is_listed_is_whole() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), rows.len());
+    let goals = text(&succeeds(&mut scratch.lab(&["list", "--document", "goals"])).stdout);
+    assert!(goals.contains("jitter-20m-40ms-50ms"), "{goals}");
     let table = text(&succeeds(&mut scratch.lab(&["list"])).stdout);
     assert!(ids.iter().all(|id| table.contains(id)));
     assert!(

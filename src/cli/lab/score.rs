@@ -22,7 +22,7 @@ const NAMED: usize = 5;
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  pk3c-ccp lab run --scenarios scenarios/goals.toml --cc cubic,pk3c --backend sim --reps 3 --out results/goals
+  pk3c-ccp lab run --document goals --cc cubic,pk3c --backend sim --reps 3 --out results/goals
   pk3c-ccp lab score results/goals --missed
 Figures are medians over the runs. Exit status 1 if results are of another revision of the algorithm: they are named, and
 nothing is judged. That goals are missed is no failure.")]
@@ -160,7 +160,7 @@ fn judge(args: &ScoreArgs, results: &Results) -> Result<Vec<Judged>> {
     }
     if judged.is_empty() {
         bail!(
-            "no result under {} is of a scenario with goals: `pk3c-ccp lab run --scenarios scenarios/goals.toml` makes some",
+            "no result under {} is of a scenario with goals: `pk3c-ccp lab run --document goals` makes some",
             args.scheme
         );
     }

@@ -34,7 +34,7 @@ const SCENARIO_KEYS: &[&str] = &[
 const QUICK_KEYS: &[&str] = &["duration", "rounds", "count", "stagger", "size"];
 
 /// `folder` is where a trace without a full path is looked for; `id` names a file's only scenario; rates that are drawn
-/// last for `length_ns`, if that is given, else for the scenario's `duration`.
+/// last for `length_ns`, if that is given, else for the scenario's `duration`. Scenarios of no document are of the file's.
 pub(super) fn parse(
     source: Source<'_>,
     folder: &Path,
@@ -42,15 +42,20 @@ pub(super) fn parse(
     length_ns: Option<u64>,
 ) -> Result<Vec<Plan>> {
     let mut top = source.table()?;
-    if !top.has("scenario") {
-        return Ok(vec![one(top, folder, Some(id), length_ns)?]);
+    let mut plans = if top.has("scenario") {
+        top.expect(&["scenario"])?;
+        let tables = top.tables("scenario")?.unwrap_or_default();
+        let plans = tables.into_iter();
+        plans
+            .map(|table| one(table, folder, None, length_ns))
+            .collect::<Result<_>>()?
+    } else {
+        vec![one(top, folder, Some(id), length_ns)?]
+    };
+    for plan in &mut plans {
+        plan.document.get_or_insert_with(|| id.to_owned());
     }
-    top.expect(&["scenario"])?;
-    let tables = top.tables("scenario")?.unwrap_or_default();
-    tables
-        .into_iter()
-        .map(|table| one(table, folder, None, length_ns))
-        .collect()
+    Ok(plans)
 }
 
 fn one(

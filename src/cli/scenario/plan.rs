@@ -41,7 +41,7 @@ pub(in crate::cli) struct Plan {
     pub(in crate::cli) title: Option<String>,
     /// Where it comes from, in words.
     pub(in crate::cli) source: Option<String>,
-    /// Short name of the document that it comes from.
+    /// Short name of the document that it comes from, or of its file.
     pub(in crate::cli) document: Option<String>,
     /// What was changed to make it possible on one machine.
     pub(in crate::cli) scaled: Option<String>,
