@@ -35,7 +35,7 @@ Examples:
   pk3c-ccp lab check 500
   pk3c-ccp lab check --scenario scenarios/geni.toml --json
 Where it is installed, scenarios/ is in /usr/share/doc/pk3c-ccp.
-A null sender measures what the emulator makes of each path; 3 s per path. Exit status 1 if a path
+A null sender measures what the emulator makes of each path; 2 to 3 s per path. Exit status 1 if a path
 deviates: capacity by more than 2 %, delay by more than 2 % and 0.2 ms, loss by more than chance
 explains, or if 1 % of the packets are more than 1 ms late. It takes root.";
 
