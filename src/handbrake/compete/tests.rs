@@ -219,6 +219,30 @@ fn back_offs_that_lower_the_queue_are_no_suspicion() {
     assert!(rule.in_vain <= 1, "{}", rule.in_vain);
 }
 
+#[test]
+fn a_crowd_that_starts_is_no_competitor_while_its_queue_shrinks() {
+    let params = Params::default();
+    let competes_after = |rtt: fn(u64) -> u64| {
+        let mut rule = CompeteRule::default();
+        let competes = |k| {
+            matches!(
+                back_off(&mut rule, &params, rtt(k)),
+                Effect::Competitor { .. }
+            )
+        };
+        (0..40).position(competes)
+    };
+    // From twice the path's 40 ms; up every second time, so that each back-off seems to lower it now and then.
+    let goes_on = |k| 80_000 + 6000 * (k % 2);
+    let shrinks = |k: u64| 40_000 + (40e3 * 0.9_f64.powi((k / 2) as i32)) as u64 + 4000 * (k % 2);
+    assert_eq!(competes_after(goes_on), Some(11));
+    assert!(
+        competes_after(shrinks).is_none_or(|k| k > 20),
+        "{:?}",
+        competes_after(shrinks)
+    );
+}
+
 /// A rule after its first competition, which ended at 321 packets.
 fn after_a_competition(params: &Params) -> CompeteRule {
     let mut rule = CompeteRule::default();
@@ -275,7 +299,7 @@ fn a_queue_that_stands_through_a_dozen_back_offs_is_a_competitors() {
     let params = Params::default();
     // Up and down, so that each back-off seems to lower it now and then.
     let back_off = |rule: &mut CompeteRule, k: u64| {
-        let rtt = if k.is_multiple_of(2) { 64_000 } else { 56_000 };
+        let rtt = if k.is_multiple_of(2) { 64_000 } else { 58_000 };
         back_off(rule, &params, rtt)
     };
     let mut rule = CompeteRule::default();
