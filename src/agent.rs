@@ -206,6 +206,10 @@ impl Shared {
         self.facts.as_ref().and_then(|facts| facts.lookup(sock_id))
     }
 
+    fn mss(&self, sock_id: u32) -> Option<u32> {
+        self.facts.as_ref().and_then(|facts| facts.mss(sock_id))
+    }
+
     fn at_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }

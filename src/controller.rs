@@ -45,6 +45,9 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::Arc;
 
+/// Reports that may count segments of the old size: two RTTs of the fast start's, which has the shortest slots.
+const RESIZED_REPORTS: u8 = 8;
+
 /// How a flow begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowStart {
@@ -99,6 +102,10 @@ pub struct Controller {
     rules: Handbrakes,
     /// The parameters chose another algorithm, or allow the rate no more; the next report sees to it.
     switched: bool,
+    /// The segment size has changed: so many more reports may count segments of the old size, ...
+    resized_reports: u8,
+    /// ... and this was the smaller of both, bytes.
+    resized_mss: u32,
 }
 
 impl Controller {
@@ -126,6 +133,8 @@ impl Controller {
             cwnd: init_cwnd,
             rules: Handbrakes::default(),
             switched: false,
+            resized_reports: 0,
+            resized_mss: 0,
             params,
         };
         let decision = if let Some((_, srtt)) = start.resume {
@@ -186,6 +195,30 @@ impl Controller {
         }
     }
 
+    /// The datapath's segments have another size, as after a change of the path's MTU. Rate, phase and what was learnt of
+    /// the path stay. While segments of the old size may still be acknowledged all count as the smaller ones, so that no
+    /// interval shows more than was sent.
+    pub fn set_mss(&mut self, mss: Bytes) {
+        let mss_bytes = mss.get().max(1) as f64;
+        if mss_bytes == self.mss_bytes {
+            return;
+        }
+        self.resized_mss = self.counted_mss().min(mss_bytes) as u32;
+        self.resized_reports = RESIZED_REPORTS;
+        self.mss_bytes = mss_bytes;
+        // The datapath keeps the window in packets: what it has in bytes is another now.
+        self.cwnd = Bytes::new(0);
+    }
+
+    /// The segment size by which reports are read.
+    fn counted_mss(&self) -> f64 {
+        if self.resized_reports > 0 {
+            f64::from(self.resized_mss)
+        } else {
+            self.mss_bytes
+        }
+    }
+
     /// What the flow has measured.
     #[must_use]
     pub fn estimator(&self) -> &Estimator {
@@ -218,8 +251,9 @@ impl Controller {
         let context = SlotContext {
             asked,
             length: self.plan.length,
-            mss_bytes: self.mss_bytes,
+            mss_bytes: self.counted_mss(),
         };
+        self.resized_reports = self.resized_reports.saturating_sub(1);
         let mi = self.est.observe(raw, context);
         let decision = match self.phase {
             _ if self.switched => self.on_switch(),

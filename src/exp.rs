@@ -68,6 +68,7 @@ pub struct ExpFlow<I: Ipc> {
     began: Instant,
     /// The registers of the program, if it is installed.
     scope: Option<Scope>,
+    mss: u32,
     acked_bytes: u64,
     lost_pkts: u64,
     reports: u64,
@@ -107,6 +108,7 @@ impl<I: Ipc> CongAlg<I> for Exp {
             datapath,
             began: Instant::now(),
             scope,
+            mss: info.mss.max(1),
             acked_bytes: 0,
             lost_pkts: 0,
             reports: 0,
@@ -115,12 +117,22 @@ impl<I: Ipc> CongAlg<I> for Exp {
 }
 
 impl<I: Ipc> Flow for ExpFlow<I> {
-    fn on_report(&mut self, _: u32, report: Report) {
+    fn on_report(&mut self, sock_id: u32, report: Report) {
         let Some(scope) = &self.scope else { return };
         self.reports += 1;
         let field = |name| report.get_field(name, scope).unwrap_or(0);
         self.acked_bytes += field("Report.acked");
         self.lost_pkts += field("Report.lost");
+        let facts = self.exp.facts.as_ref();
+        let mss = facts.and_then(|facts| facts.mss(sock_id));
+        if let Some(mss) = mss.filter(|mss| *mss != self.mss) {
+            match self.datapath.update_field(scope, &[("mss", mss)]) {
+                Ok(()) => self.mss = mss,
+                Err(error) => {
+                    tracing::warn!(target: "flow", sock_id, "cannot tell the segment size: {}", error.0);
+                }
+            }
+        }
     }
 
     fn close(&mut self) {

@@ -7,8 +7,8 @@
 //! |---|---|
 //! | `header` | `format` "pk3c-record", `version`, `params` (flag → value), `fields` (names of `raw`, in order) |
 //! | `start` | `flow` (number, unique in the file), `at_s` (s since the record began), `sock_id`, `local` and `remote` (address and port), `mss` and `init_cwnd` (bytes), `seed`, `resume` ([bytes/s, srtt µs], or null for a new flow), and `decision` |
-//! | `readopt` | `flow`, `at_s`, `init_cwnd`, `resume` as above, `decision`: the same controller goes on after a fallback |
-//! | `report` | `flow`, `raw` (the 16 fields of [`crate::program::RawReport`]), `stale` (true if it came after a newer plan was sent; absent otherwise), `decision` |
+//! | `readopt` | `flow`, `at_s`, `mss` (if it has changed), `init_cwnd`, `resume` as above, `decision`: the same controller goes on after a fallback |
+//! | `report` | `flow`, `raw` (the 16 fields of [`crate::program::RawReport`]), `mss` (if it has changed), `stale` (true if it came after a newer plan was sent; absent otherwise), `decision` |
 //! | `params` | `flow`, `params`: the flow's parameters change; with `flow` null, those of the flows that start later |
 //! | `end` | `flow`, `at_s` |
 //!
@@ -159,6 +159,8 @@ pub enum Line {
     Readopt {
         flow: u64,
         at_s: f64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mss: Option<u64>,
         init_cwnd: u64,
         resume: Resumed,
         decision: Decided,
@@ -170,6 +172,8 @@ pub enum Line {
     Report {
         flow: u64,
         raw: [u64; 16],
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mss: Option<u64>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stale: bool,
         decision: Decided,

@@ -18,7 +18,7 @@ use portus::lang::{Reg, Scope, compile};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -602,6 +602,64 @@ fn a_flow_that_the_fallback_had_for_long_goes_on_as_one_that_is_found() {
     let replay = Replay::new(text.as_bytes(), &[]).unwrap();
     let repeated = replay.filter(|step| !step.as_ref().unwrap().differs());
     assert_eq!(repeated.count(), 7, "every decision is repeated");
+}
+
+/// Facts of a flow whose segments have this size now.
+struct Segments(AtomicU32);
+
+impl FlowFacts for Segments {
+    fn lookup(&self, _: u32) -> Option<FlowFact> {
+        Some(fact(9))
+    }
+
+    fn mss(&self, _: u32) -> Option<u32> {
+        Some(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[test]
+fn another_segment_size_is_taken_with_the_next_report_and_recorded() {
+    let segments = Arc::new(Segments(AtomicU32::new(1000)));
+    let path = std::env::temp_dir().join(format!("pk3c-agent-mss-{}", std::process::id()));
+    let params = Params::default();
+    let recorder = Arc::new(Recorder::create(&path, 1 << 20, &params).unwrap());
+    let agent = Pk3c::new(Config {
+        facts: Some(segments.clone()),
+        recorder: Some(recorder),
+        params,
+        ..Config::default()
+    });
+    let report = |slot| Step::Report {
+        sid: 5,
+        raw: report(1, slot, 100_000 * (slot + 1)),
+    };
+    let told = play(
+        &agent,
+        vec![
+            Step::Create {
+                sid: 5,
+                cwnd: 100_000,
+            },
+            report(1),
+            Step::Do(Box::new(move || segments.0.store(500, Ordering::SeqCst))),
+            report(2),
+            report(3),
+            Step::Close { sid: 5 },
+        ],
+    );
+    let (UPDATE, 5, window) = &told[told.len() - 1] else {
+        panic!("{told:?}")
+    };
+    assert!(
+        window.keys().eq(["Cwnd"]),
+        "the window is told again, and nothing else: {window:?}"
+    );
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text.matches("\"mss\":500").count(), 1, "{text}");
+    let replay = Replay::new(text.as_bytes(), &[]).unwrap();
+    let repeated = replay.filter(|step| !step.as_ref().unwrap().differs());
+    assert_eq!(repeated.count(), 4, "every decision is repeated");
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

@@ -47,6 +47,12 @@ impl FlowFact {
 pub trait FlowFacts: Send + Sync {
     /// Facts of one flow; `None` if it is not, or no longer, known.
     fn lookup(&self, sock_id: u32) -> Option<FlowFact>;
+
+    /// Segment size of a live flow now, bytes; `None` if it is not known. Asked with every report.
+    fn mss(&self, sock_id: u32) -> Option<u32> {
+        let _ = sock_id;
+        None
+    }
 }
 
 /// A flow's ends: as the datapath knows them, or as CREATE has them, which is IPv4 only.

@@ -119,6 +119,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
         let version = self.shared.params_version.load(Ordering::Acquire);
         let taken_over =
             version != state.params_version && state.take_changes(sock_id, shared, version);
+        let mss = state.take_mss(shared.mss(sock_id));
         let (mi, decision) = state.controller.on_report_measured(&raw);
         state.count(&raw, &decision);
         if stats.live.explains() {
@@ -146,6 +147,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
         self.shared.record(|| Line::Report {
             flow,
             raw: raw.fields(),
+            mss,
             stale: decision.reason == Reason::Stale,
             decision: Decided::from(&decision),
         });

@@ -87,6 +87,14 @@ impl State {
         (Box::new(state), first)
     }
 
+    /// The segment size if it is another than before, as after a change of the path's MTU.
+    pub(super) fn take_mss(&mut self, now: Option<u32>) -> Option<u64> {
+        let mss = now.filter(|mss| *mss != self.mss)?;
+        self.mss = mss;
+        self.controller.set_mss(Bytes::new(u64::from(mss)));
+        Some(u64::from(mss))
+    }
+
     /// The datapath hands a flow back that it took: goes on with its controller, unless the path may have become another
     /// since. When the last report was read does not tell, since reports wait for an agent that hangs. Of an observed flow,
     /// which the datapath always drives, they come all the time.
@@ -107,20 +115,29 @@ impl State {
                 flow: self.flow,
                 at_s: shared.at_s(),
             });
+            self.mss = info.mss;
             let first;
             (self.flow, self.controller, first) = start(shared, info, fact, resume, &self.verdict);
             return first;
         }
+        let mss = self.take_mss(Some(info.mss));
         let init_cwnd = Bytes::new(u64::from(info.init_cwnd));
-        self.go_on(init_cwnd, resume, shared)
+        self.go_on(mss, init_cwnd, resume, shared)
     }
 
-    /// From this window, rate and RTT.
-    fn go_on(&mut self, cwnd: Bytes, resume: Option<(Rate, Micros)>, shared: &Shared) -> Decision {
+    /// From this window, rate and RTT; `mss` only says what has changed.
+    fn go_on(
+        &mut self,
+        mss: Option<u64>,
+        cwnd: Bytes,
+        resume: Option<(Rate, Micros)>,
+        shared: &Shared,
+    ) -> Decision {
         let decision = self.controller.readopt(cwnd, resume);
         shared.record(|| Line::Readopt {
             flow: self.flow,
             at_s: shared.at_s(),
+            mss,
             init_cwnd: cwnd.get(),
             resume: record::resumed(resume),
             decision: Decided::from(&decision),
@@ -189,7 +206,7 @@ impl State {
         let known = Some((sent, srtt)).filter(|_| sent > Rate::ZERO && srtt > Micros::ZERO);
         let resume = record::resume(record::resumed(known));
         let cwnd = Bytes::from_f64(sent.bytes_in(srtt));
-        self.go_on(cwnd, resume, shared)
+        self.go_on(None, cwnd, resume, shared)
     }
 
     /// The mean RTT sample in units of which a microsecond is `unit`, if there were any.

@@ -103,6 +103,10 @@ impl FlowFacts for BpfFacts {
             cgroup: (flow.cgroup_id > 0).then_some(flow.cgroup_id),
         })
     }
+
+    fn mss(&self, sock_id: u32) -> Option<u32> {
+        self.0.mss(sock_id)
+    }
 }
 
 /// The eBPF datapath as what keeps policies.

@@ -432,3 +432,44 @@ fn a_flow_takes_less_than_a_kibibyte() {
         size_of::<Controller>()
     );
 }
+
+#[test]
+fn another_segment_size_changes_neither_rate_nor_phase() {
+    let rate = Rate::from_mbit(40.0);
+    for mss in [6 * MSS, MSS / 6] {
+        let mut controller = with(of(Algorithm::Pk3c), Some((rate, Micros::new(40_000))));
+        let (plan, mut queue) = (controller.plan, 0.0);
+        let tag = u64::from(plan.number) * 32 + 1;
+        let raw = slot(tag, 100_000, &plan, plan.rates[0], 1e9, &mut queue);
+        let cwnd = controller.on_report(&raw).cwnd;
+        controller.set_mss(Bytes::new(mss));
+        // Segments of the old size are still acknowledged: no goodput beyond what was sent.
+        let raw = slot(tag + 1, 120_000, &plan, plan.rates[1], 1e9, &mut queue);
+        let (mi, decision) = controller.on_report_measured(&raw);
+        assert!(mi.goodput <= plan.highest() * 1.1, "{}", mi.goodput);
+        assert_eq!(
+            (decision.phase, decision.rate),
+            (PhaseName::Vivace, rate),
+            "{mss}"
+        );
+        // The window in bytes is told again.
+        let told = decision.command;
+        assert_eq!(
+            told,
+            Some(Command::Window {
+                cwnd: decision.cwnd
+            }),
+            "{mss}"
+        );
+        let ratio = decision.cwnd.get() as f64 / cwnd.get() as f64;
+        assert!((0.5..1.25).contains(&ratio), "{mss}: {ratio}");
+        // Some reports later the new size counts.
+        for late in 0..u64::from(RESIZED_REPORTS) {
+            controller.on_report(&report(9, 200_000 + late, &[(0, 40_000, 0)], 1000));
+        }
+        let acks: Vec<_> = (0..20).map(|i| (i * 1000, 40_000, 0)).collect();
+        let (mi, _) = controller.on_report_measured(&report(tag + 3, 300_000, &acks, 20_000));
+        let sent = mi.send_rate.bytes_per_sec() / (1e3 * mss as f64);
+        assert!((0.9..1.2).contains(&sent), "{mss}: {sent}");
+    }
+}

@@ -1,7 +1,8 @@
 # exp: Reno that starts faster and yields less.
 #
-# It runs once per ACK and decides by itself; the agent writes mss, w and ssthresh when it installs it, and nothing
-# after. w is the congestion window, in bytes, and may be below the four segments that a datapath keeps at least.
+# It runs once per ACK and decides by itself; the agent writes mss, w and ssthresh when it installs it, and later
+# mss alone when that changes. w is the congestion window, in bytes, and may be below the four segments that a datapath keeps
+# at least.
 # recovery: bytes that must be acknowledged before another loss is a new one. after_rto: they are those of a timeout,
 # during which the window grows. credit: bytes acknowledged towards the next segment of congestion avoidance.
 (def

@@ -173,6 +173,12 @@ impl Flow {
         std::mem::replace(&mut self.rate, decision.rate)
     }
 
+    fn set_mss(&mut self, mss: Option<u64>) {
+        if let Some(mss) = mss {
+            self.controller.set_mss(Bytes::new(mss));
+        }
+    }
+
     fn what_if(&mut self, input: impl FnOnce(&mut Controller) -> Decision) -> Option<Decided> {
         let what_if = self.what_if.as_mut()?;
         Some(what_if.decide(&self.controller, input))
@@ -364,6 +370,7 @@ impl<R: BufRead> Replay<R> {
             Line::Readopt {
                 flow,
                 at_s,
+                mss,
                 init_cwnd,
                 resume: resumed,
                 decision: recorded,
@@ -372,6 +379,7 @@ impl<R: BufRead> Replay<R> {
                 let kept = self.flow(flow)?;
                 kept.at_s = kept.at_s.max(at_s);
                 let at_s = kept.at_s;
+                kept.set_mss(mss);
                 let readopt =
                     |controller: &mut Controller| controller.readopt(Bytes::new(init_cwnd), resume);
                 let changed = kept.what_if(readopt);
@@ -391,12 +399,14 @@ impl<R: BufRead> Replay<R> {
             Line::Report {
                 flow,
                 raw,
+                mss,
                 stale,
                 decision: recorded,
             } => {
                 let running = self.flow(flow)?;
                 let raw = RawReport::from_fields(raw);
                 running.tick(&raw);
+                running.set_mss(mss);
                 let aligned = align(raw, stale, running.plan);
                 let changed = running.what_if(|controller| controller.on_report(&aligned));
                 let (mi, decision) = running.controller.on_report_measured(&aligned);

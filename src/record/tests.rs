@@ -62,6 +62,7 @@ fn record(name: &str, limit_bytes: u64) -> (PathBuf, usize) {
         recorder.write(&Line::Report {
             flow: 1,
             raw: raw.fields(),
+            mss: None,
             stale: decision.reason == Reason::Stale,
             decision: Decided::from(&decision),
         });
@@ -75,6 +76,7 @@ fn record(name: &str, limit_bytes: u64) -> (PathBuf, usize) {
         params: texts(&slower),
     });
     controller.set_params(Arc::new(slower));
+    controller.set_mss(Bytes::new(1400));
     let again = controller.readopt(
         Bytes::new(50_000),
         Some((Rate::from_mbit(4.0), Micros::new(30_000))),
@@ -83,6 +85,7 @@ fn record(name: &str, limit_bytes: u64) -> (PathBuf, usize) {
     recorder.write(&Line::Readopt {
         flow: 1,
         at_s: 3.0,
+        mss: Some(1400),
         init_cwnd: 50_000,
         resume,
         decision: Decided::from(&again),
@@ -193,6 +196,7 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
             Line::Report {
                 flow,
                 mut raw,
+                mss,
                 stale,
                 decision,
             } => {
@@ -202,6 +206,7 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
                 let line = Line::Report {
                     flow,
                     raw,
+                    mss,
                     stale,
                     decision,
                 };

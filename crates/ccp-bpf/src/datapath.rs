@@ -320,6 +320,12 @@ impl Observer {
         self.flows.info(sock_id)
     }
 
+    /// The segment size of a live flow in bytes, as of its last ACK: it changes with the MTU of the path. A look at
+    /// shared memory, cheap enough for every report.
+    pub fn mss(&self, sock_id: u32) -> Option<u32> {
+        self.flows.mss(sock_id)
+    }
+
     /// Sets how a flow may be driven, from its next ACK or transmission on; returns false if it has ended.
     ///
     /// Call it when the flow is created, before the agent installs a program on it. It holds until the flow ends or the

@@ -149,6 +149,12 @@ impl Flows {
         (slot.sid.load(Acquire) == sid).then_some(info)
     }
 
+    /// The segment size of a live flow in bytes, as of its last ACK.
+    pub(crate) fn mss(&self, sid: u32) -> Option<u32> {
+        let mss = self.live(sid)?.mss.load(Relaxed);
+        (mss > 0).then_some(mss)
+    }
+
     /// Keeps what is known of a flow that has closed, for the agent's last look.
     pub(crate) fn keep_closed(&self, sid: u32, stats: FlowStats) {
         let Some(index) = self.slot_of(sid) else {

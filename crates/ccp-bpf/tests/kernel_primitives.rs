@@ -407,3 +407,43 @@ fn kernel_timeouts_are_reported() {
     let totals = agent.flow(port).1;
     assert!((1..=5).contains(&totals.timeouts), "{totals:?}");
 }
+
+#[test]
+fn kernel_segment_size_follows_the_mtu_of_the_path() {
+    const TEST: &str = "kernel_segment_size_follows_the_mtu_of_the_path";
+    let Some(agent) = Agent::start(TEST, "ccpmtu", 1_000_000, 400_000) else {
+        return;
+    };
+    let netns = loopback();
+    let mtu = |bytes| {
+        let arguments = ["link", "set", "lo", "mtu", bytes];
+        netns.configure("ip", &arguments).unwrap();
+    };
+    mtu("9001");
+    let listener = netns
+        .enter(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+        .unwrap();
+    let receiver = sink(listener.try_clone().unwrap());
+    let to = listener.local_addr().unwrap();
+    let mut socket = netns.enter(|| connect(to, agent.name)).unwrap();
+    let port = u32::from(socket.local_addr().unwrap().port());
+    let known = |agent: &Agent| {
+        let seen = agent.meter.seen.lock().unwrap();
+        let flow = seen.values().find(|(info, _)| info.src_port == port);
+        flow.map(|(info, _)| info.clone())
+    };
+    for bytes in ["9001", "1500", "4000"] {
+        mtu(bytes);
+        wait_until("the agent sees the socket's segment size", || {
+            socket.write_all(&[0; 8_000]).unwrap();
+            let mss = known(&agent).and_then(|info| agent.observer.mss(info.sock_id));
+            let expected: u64 = bytes.parse::<u64>().unwrap() - 52;
+            TcpInfo::of(&socket).snd_mss() == expected && mss.map(u64::from) == Some(expected)
+        });
+    }
+    let info = known(&agent).unwrap();
+    assert_eq!(info.mss, 8949, "CREATE has that of the beginning");
+    drop(socket);
+    receiver.join().unwrap();
+    assert_eq!(agent.observer.mss(info.sock_id), None, "a flow that ended");
+}

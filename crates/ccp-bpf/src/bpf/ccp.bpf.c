@@ -565,6 +565,7 @@ static __always_inline void load_primitives(struct tcp_sock *tp, struct ccp_flow
 	f->last_sacked = sacked;
 	f->last_ce = tp->delivered_ce;
 	f->last_bytes_acked = tp->bytes_acked;
+	f->mss = mss;
 	f->stats.packets_delivered += delivered;
 	f->stats.packets_lost += lost;
 	f->stats.bytes_acked += bytes_acked;

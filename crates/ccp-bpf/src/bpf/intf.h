@@ -113,7 +113,7 @@ struct ccp_flow {
 	__u64 last_bytes_acked;
 	__u64 last_create_us;
 	__u32 was_timeout;
-	__u32 mss;
+	__u32 mss; /* as of the last ACK */
 	__u16 family;
 	__u16 lport; /* host order */
 	__u16 rport; /* host order */
