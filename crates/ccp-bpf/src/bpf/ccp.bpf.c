@@ -841,7 +841,9 @@ void BPF_PROG(ccp_set_state, struct sock *sk, __u8 new_state)
 		return;
 	old = ca_state(sk);
 	if (new_state == TCP_CA_CWR || new_state == TCP_CA_Recovery) {
-		CA_PRR_DELIVERED(sk) = 0;
+		/* From one to the other the reduction goes on: prr_out does, too. */
+		if (old != TCP_CA_CWR && old != TCP_CA_Recovery)
+			CA_PRR_DELIVERED(sk) = 0;
 	} else if (new_state < TCP_CA_CWR && (old == TCP_CA_CWR || old == TCP_CA_Recovery)) {
 		/* tcp_end_cwnd_reduction() */
 		if (tp->snd_ssthresh < TCP_INFINITE_SSTHRESH &&
