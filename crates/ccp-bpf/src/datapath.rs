@@ -356,8 +356,8 @@ impl Observer {
         self.flows.drained.load(Acquire)
     }
 
-    /// Time since the agent's last sign of life, which it gives at least every 25 ms; longer by [`Config::silence`] while
-    /// it is drained.
+    /// Time since the agent's last sign of life, which it gives at least every 25 ms; longer by [`Config::silence`] and
+    /// 10 ms while it is drained.
     pub fn agent_silence(&self) -> Duration {
         let last = self.flows.control().beat_us.load(Acquire);
         Duration::from_micros(sys::monotonic_us().saturating_sub(last))

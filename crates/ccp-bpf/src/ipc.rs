@@ -32,6 +32,8 @@ const POLL_ABOVE: u64 = 4_000;
 const POLL_EVERY: Duration = Duration::from_millis(1);
 /// The load is judged over this long.
 const LOAD_WINDOW_US: u64 = 50_000;
+/// The datapath may look at the sign of life so long after it took the ACK's time.
+const LATE_LOOK_US: u64 = 10_000;
 /// Records taken from the ring at once.
 const BATCH: usize = 256;
 
@@ -187,6 +189,16 @@ impl Inbox {
     }
 }
 
+/// The time to give as sign of life. A drained agent looks as if it had just fallen silent, also to an ACK that took its
+/// time before `now` and looks after it.
+fn sign_of_life(now_us: u64, drained: bool, silence_us: u64) -> u64 {
+    if drained {
+        now_us.saturating_sub(silence_us + LATE_LOOK_US)
+    } else {
+        now_us
+    }
+}
+
 /// Whether reports come so often that polling is cheaper.
 #[derive(Default)]
 struct Load {
@@ -292,12 +304,8 @@ impl BpfIpc {
         let now = monotonic_us();
         if now >= state.beat_us + 1_000 {
             state.beat_us = now;
-            // A drained agent looks as if it had just fallen silent.
-            let sign = if self.flows.drained.load(Acquire) {
-                now.saturating_sub(state.silence_us)
-            } else {
-                now
-            };
+            let drained = self.flows.drained.load(Acquire);
+            let sign = sign_of_life(now, drained, state.silence_us);
             self.flows.control().beat_us.store(sign, Release);
         }
         now
@@ -404,5 +412,25 @@ impl Ipc for BpfIpc {
             warn!(malformed, "records that the agent did not understand");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `agent_alive()` of the datapath.
+    fn looks_alive(sign_us: u64, silence_us: u64, now_us: u64) -> bool {
+        now_us.wrapping_sub(sign_us).wrapping_add(silence_us) < 2 * silence_us
+    }
+
+    #[test]
+    fn a_drained_agent_is_gone_for_acks_from_before_its_sign_too() {
+        const SILENCE: u64 = 100_000;
+        let now = 5_000_000;
+        for ack in [now - 10_000, now - 1, now, now + 25_000] {
+            let alive = |drained| looks_alive(sign_of_life(now, drained, SILENCE), SILENCE, ack);
+            assert!(alive(false) && !alive(true), "{ack}");
+        }
     }
 }
