@@ -2,9 +2,11 @@
 //! registration per name (`link-NAME`, or `ops-NAME` on kernels before 6.4).
 
 use crate::error::Error;
-use libbpf_rs::{ErrorKind, Link, MapCore, MapHandle};
+use crate::sys;
+use libbpf_rs::{Link, MapHandle};
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// Pinned maps, by their names in the object.
@@ -67,12 +69,8 @@ pub(crate) fn unregister(dir: &Path, name: &str) -> Result<(), Error> {
     if ops.exists() {
         let what = format!("opening {}", ops.display());
         let map = MapHandle::from_pinned_path(&ops).map_err(Error::bpf(what))?;
-        match map.delete(&0u32.to_ne_bytes()) {
-            Err(e) if e.kind() != ErrorKind::NotFound => {
-                return Err(Error::bpf(format!("unregistering '{name}'"))(e));
-            }
-            _ => {}
-        }
+        let what = format!("unregistering '{name}'");
+        sys::unregister_struct_ops(map.as_fd()).map_err(Error::io(what))?;
     }
     remove(&ops)?;
     let link = link(dir, name);

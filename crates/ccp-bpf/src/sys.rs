@@ -188,6 +188,19 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Resu
     Ok(())
 }
 
+/// Unregisters the struct_ops of a map without a link. It is done also if it was before: the entry then goes with the last
+/// socket that uses it (EINPROGRESS), or was never there.
+pub(crate) fn unregister_struct_ops(map: BorrowedFd<'_>) -> io::Result<()> {
+    let key = 0u32;
+    // SAFETY: the descriptor is open, and the key of a struct_ops map is a u32 that outlives the call.
+    let result =
+        unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), (&raw const key).cast()) };
+    match -result {
+        0 | libc::ENOENT | libc::EINPROGRESS => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// Whether `path` lies in a BPF file system.
 pub(crate) fn is_bpffs(path: &std::path::Path) -> bool {
     use std::os::unix::ffi::OsStrExt;

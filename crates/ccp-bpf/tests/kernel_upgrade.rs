@@ -5,6 +5,7 @@ mod support;
 
 use ccp_bpf::{Config, Error, Origin};
 use libbpf_rs::btf::types::Struct;
+use libbpf_rs::{Link, MapCore, MapHandle};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -236,4 +237,35 @@ fn kernel_a_restart_with_other_limits_puts_them_in_force() {
     assert_eq!(datapath.origin(), Origin::Adopted);
     datapath.stop().unwrap();
     support::assert_gone(&second);
+}
+
+/// Unregistered, but the pins are there, and a socket keeps the struct_ops in use.
+#[test]
+fn kernel_a_stop_that_was_cut_short_is_completed_by_the_next_start() {
+    const TEST: &str = "kernel_a_stop_that_was_cut_short_is_completed_by_the_next_start";
+    const NAME: &str = "ccpcut";
+    if !can_run(TEST) {
+        return;
+    }
+    let config = config(NAME);
+    let _guard = Guard::new(&config);
+    let first = support::start(&config);
+    let talk = Talk::new(500);
+    talk.open(NAME, 1);
+    drop(first);
+    let ops = config.pin_dir.join(format!("ops-{NAME}"));
+    if ops.exists() {
+        let map = MapHandle::from_pinned_path(&ops).unwrap();
+        map.delete(&0u32.to_ne_bytes()).unwrap();
+    } else {
+        let link = Link::open(config.pin_dir.join(format!("link-{NAME}"))).unwrap();
+        link.detach().unwrap();
+    }
+    assert!(!is_listed(NAME));
+    let second = support::start(&config);
+    assert_eq!(second.origin(), Origin::Loaded);
+    assert!(is_listed(NAME));
+    second.stop().unwrap();
+    talk.finish();
+    support::assert_gone(&config);
 }
