@@ -217,9 +217,13 @@ impl Datapath {
             warn!("this kernel has no Cubic for BPF to call: Reno is the fallback");
         }
         let registered = kernel::available()?;
-        let taken = |name: &&String| registered.contains(name) && !pins::has(&config.pin_dir, name);
-        if let Some(name) = config.names.iter().find(taken) {
-            return Err(Error::NameTaken { name: name.clone() });
+        let foreign =
+            |name: &&String| registered.contains(name) && !pins::has(&config.pin_dir, name);
+        for name in config.names.iter().filter(foreign) {
+            // It may be on its way out.
+            if !kernel::leaves(name)? {
+                return Err(Error::NameTaken { name: name.clone() });
+            }
         }
         let pinned = pins::names(&config.pin_dir)?;
         let origin = if pinned.iter().any(|name| registered.contains(name)) {

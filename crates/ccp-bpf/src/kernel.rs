@@ -4,6 +4,8 @@ use crate::error::Error;
 use libbpf_rs::btf::types::{Func, FuncProto, MemberAttr, Ptr, Struct};
 use libbpf_rs::btf::{Btf, BtfType, ReferencesType};
 use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What the fallback calls.
 const CUBIC: [&str; 6] = [
@@ -17,6 +19,10 @@ const CUBIC: [&str; 6] = [
 
 /// Index of the word of `icsk_ca_priv` that holds the flow's slot + 1.
 const SLOT_WORD: u32 = 12;
+
+/// How long a name may take to leave the list.
+const LEAVING: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Facts about the running kernel's TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +116,21 @@ pub(crate) fn available() -> Result<Vec<String>, Error> {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let list = fs::read_to_string(path).map_err(Error::io(format!("reading {path}")))?;
     Ok(list.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Waits until a congestion control has left the list, but not for long; returns whether it has. Where a link cannot be told
+/// to unregister (6.4 to 6.10) the kernel does it some time after the pin is gone.
+pub(crate) fn leaves(name: &str) -> Result<bool, Error> {
+    let began = Instant::now();
+    loop {
+        if !available()?.iter().any(|listed| listed == name) {
+            return Ok(true);
+        }
+        if began.elapsed() >= LEAVING {
+            return Ok(false);
+        }
+        sleep(LOOK_EVERY);
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //! registration per name (`link-NAME`, or `ops-NAME` on kernels before 6.4).
 
 use crate::error::Error;
+use crate::kernel;
 use crate::sys;
 use libbpf_rs::{Link, MapHandle};
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use tracing::warn;
 
 /// Pinned maps, by their names in the object.
 pub(crate) const MAPS: [&str; 6] = [
@@ -63,8 +65,11 @@ pub(crate) fn open_map(dir: &Path, name: &str) -> Result<MapHandle, Error> {
     MapHandle::from_pinned_path(&path).map_err(Error::bpf(what))
 }
 
-/// Takes a name out of the list; sockets that use it go on.
+/// Takes a name out of the list; sockets that use it go on. Returns when it has left.
 pub(crate) fn unregister(dir: &Path, name: &str) -> Result<(), Error> {
+    if !has(dir, name) {
+        return Ok(());
+    }
     let ops = ops(dir, name);
     if ops.exists() {
         let what = format!("opening {}", ops.display());
@@ -81,7 +86,11 @@ pub(crate) fn unregister(dir: &Path, name: &str) -> Result<(), Error> {
     {
         let _ = pinned.detach();
     }
-    remove(&link)
+    remove(&link)?;
+    if !kernel::leaves(name)? {
+        warn!(name, "the kernel has not yet unregistered this name");
+    }
+    Ok(())
 }
 
 /// Takes all names out of the list and removes the directory with our pins, and nothing else.

@@ -3,11 +3,13 @@
 
 mod support;
 
-use ccp_bpf::{Config, Datapath, Origin};
+use ccp_bpf::{Config, Datapath, Error, Origin};
 use portus::ipc::Ipc;
 use portus::{CongAlg, DatapathInfo, RunBuilder};
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::thread::{sleep, spawn};
+use std::time::Duration;
 use support::agent::{Running, Steered, Steering};
 use support::talk::Talk;
 use support::{Guard, can_run, is_listed, wait_until};
@@ -102,4 +104,30 @@ fn kernel_names_choose_algorithms_and_change_while_flows_live() {
     wait_until("all flows end", || agent.observer().live_flows() == 0);
     agent.stop();
     support::assert_gone(&config(&[0, 1, 2]));
+}
+
+#[test]
+fn kernel_a_name_on_its_way_out_is_waited_for() {
+    if !can_run("kernel_a_name_on_its_way_out_is_waited_for") {
+        return;
+    }
+    let before = Config::new("ccpleaving");
+    let after = Config {
+        pin_dir: "/sys/fs/bpf/ccpleaving-after".into(),
+        lock_dir: "/run/ccpleaving-after".into(),
+        ..before.clone()
+    };
+    let _guards = [&before, &after].map(Guard::new);
+    let first = support::start(&before);
+    let error = Datapath::start(after.clone()).err().unwrap();
+    assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+    let leaving = spawn(move || {
+        sleep(Duration::from_millis(200));
+        first.stop().unwrap();
+    });
+    let second = support::start(&after);
+    assert_eq!(second.origin(), Origin::Loaded);
+    leaving.join().unwrap();
+    second.stop().unwrap();
+    support::assert_gone(&after);
 }
