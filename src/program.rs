@@ -31,9 +31,9 @@ pub struct RawReport {
     pub tag: u64,
     /// How long packets of this slot were being sent, µs. 0 in slot 0.
     pub sdur: u64,
-    /// Packets delivered (acknowledged or selectively acknowledged), modulo 2^32.
+    /// Packets delivered (acknowledged or selectively acknowledged), modulo 2^32, less those that `lost` has for marks.
     pub dlv: u64,
-    /// Packets found lost.
+    /// Packets found lost, and one for every RTT with ECN marks.
     pub lost: u64,
     /// Number of RTT samples (ACKs that carried one).
     pub n: u64,
@@ -167,9 +167,62 @@ pub enum Slot {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use ccp_vm::{Machine, Primitives, Program, Updates};
     use portus::lang::{Reg, compile};
+    use std::sync::Arc;
+
+    /// A machine that is about to run this program.
+    pub(crate) fn machine(text: &str) -> Machine {
+        let (bin, scope) = compile(text.as_bytes(), &[]).unwrap();
+        let mut install = scope.program_uid.to_le_bytes().to_vec();
+        install.extend((bin.events.len() as u32).to_le_bytes());
+        install.extend((bin.instrs.len() as u32).to_le_bytes());
+        install.extend(bin.serialize().unwrap());
+        let mut machine = Machine::new();
+        let program = Program::parse(&install).unwrap();
+        machine.change_program(Arc::new(program), &Updates::default());
+        machine
+    }
+
+    /// An ACK of two packets of 1448 bytes, 30 ms after they were sent, in a window of 20.
+    pub(crate) fn ack(marked: bool) -> Primitives {
+        Primitives {
+            bytes_acked: 2 * 1448,
+            packets_acked: 2,
+            ecn_packets: if marked { 2 } else { 0 },
+            rtt_sample_us: 30_000,
+            bytes_in_flight: 18 * 1448,
+            packets_in_flight: 18,
+            bytes_pending: 1 << 20,
+            ..Primitives::default()
+        }
+    }
+
+    #[test]
+    fn marks_count_as_one_loss_per_rtt() {
+        // An ACK per 3 ms. The queue marks once; then it marks everything.
+        for (marked, losses) in [(10..20, 1), (10..100, 6)] {
+            let mut machine = machine(&text());
+            let mut reports: Vec<RawReport> = Vec::new();
+            for i in 0..110 {
+                let at_us = 1_000_000 + 3000 * i;
+                let out = machine.invoke(at_us, &ack(marked.contains(&i)), 20 * 1448, 1_000_000);
+                assert_eq!(out.error, None);
+                let fields = out.report.as_ref().map(|r| r.fields().try_into().unwrap());
+                reports.extend(fields.map(RawReport::from_fields));
+            }
+            let sum = |field: fn(&RawReport) -> u64| reports.iter().map(field).sum::<u64>();
+            assert_eq!((sum(|r| r.lost), sum(|r| r.nl)), (losses, losses));
+            assert_eq!(sum(|r| r.srl), losses * 30_000, "at their RTT");
+            assert_eq!(
+                sum(|r| r.dlv) + losses,
+                2 * sum(|r| r.n),
+                "not delivered, either"
+            );
+        }
+    }
 
     #[test]
     fn compiles_within_the_limits_of_a_datapath() {

@@ -1,6 +1,8 @@
 use super::*;
+use crate::program::{self, tests::ack};
 use crate::simulate::Simulator;
 use crate::units::Micros;
+use ccp_vm::Primitives;
 use pathsim::{
     Controller, FlowSpec, Loss, MILLISECOND, PathSpec, QueueLimit, Reno, Results, SECOND, Scenario,
     Simulation,
@@ -94,5 +96,33 @@ fn a_running_flow_keeps_its_window() {
         !registers(1448, 14_480, false)
             .iter()
             .any(|(name, _)| *name == "ssthresh")
+    );
+}
+
+#[test]
+fn a_mark_is_a_loss_once_per_window() {
+    let mut machine = program::tests::machine(&text());
+    let mut w = 0;
+    // Avoidance from 20 packets on: a first loss.
+    let lossy = Primitives {
+        lost_pkts_sample: 1,
+        ..ack(false)
+    };
+    machine.invoke(1_000_000, &lossy, 0, 0);
+    let mut cuts = Vec::new();
+    for i in 1..60 {
+        // From the 21st ACK on everything is marked until the 20 packets in flight are acknowledged.
+        let out = machine.invoke(1_000_000 + 3000 * i, &ack((21..31).contains(&i)), 0, 0);
+        assert_eq!(out.error, None);
+        let now = out.cwnd.unwrap();
+        if now < w {
+            cuts.push((i, now as f64 / w as f64));
+        }
+        w = now;
+    }
+    assert_eq!(cuts.len(), 1, "{cuts:?}");
+    assert!(
+        cuts[0].0 == 21 && (cuts[0].1 - 0.75).abs() < 0.01,
+        "{cuts:?}"
     );
 }

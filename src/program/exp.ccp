@@ -19,9 +19,10 @@
   (:= Cwnd (* 4 mss))
   (report)
 )
-# The first loss of a window.
-(when (&& (== recovery 0) (> Ack.lost_pkts_sample 0))
+# The first loss of a window, or mark (ECN). The receiver repeats a mark until all that is in flight now is acknowledged.
+(when (&& (== recovery 0) (|| (> Ack.lost_pkts_sample 0) (> Ack.ecn_packets 0)))
   (:= recovery (max (min w Flow.bytes_pending) 1))
+  (:= recovery (if (> Ack.ecn_packets 0) (max recovery (+ Flow.bytes_in_flight mss))))
   (:= after_rto 0)
   (:= ssthresh (max (/ (* w 3) 4) (* 2 mss)))
   (:= w ssthresh)

@@ -18,7 +18,7 @@
   )
   (plan 0) (r1 0) (r2 0) (r3 0) (r4 0) (hold 0) (mi 10000)
   (b0 0) (b1 0) (b2 0) (b3 0) (b4 0) (cur 0)
-  (tx 9) (rx 9)
+  (tx 9) (rx 9) (marked 0)
 )
 # A retransmission timeout: the other counters are stale now, so report before anything adds them.
 (when (&& Flow.was_timeout true)
@@ -28,10 +28,19 @@
 # packets_acked alone may wrap below zero; the sum is exact modulo 2^32.
 (when true
   (:= Report.dlv (+ Report.dlv (+ Ack.packets_acked Ack.packets_misordered)))
-  (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+  (:= lost Ack.lost_pkts_sample)
   (:= rtt Flow.rtt_sample_us)
   (fallthrough)
 )
+# A mark (ECN) says what a loss says, and counts as one: a packet lost and not delivered. The receiver repeats it in every ACK
+# for an RTT, until it hears that it was heard, so the number of packets means nothing. marked: none counts before.
+(when (&& (> Ack.ecn_packets 0) (&& (> Ack.now marked) (< rtt 2000000000)))
+  (:= lost (+ lost 1))
+  (:= Report.dlv (- (max Report.dlv 1) 1))
+  (:= marked (+ Ack.now (+ rtt (/ rtt 2))))
+  (fallthrough)
+)
+(when true (:= Report.lost (+ Report.lost lost)) (fallthrough))
 # The RTT of a repeated packet is its timestamp's: whole milliseconds, and up to one too low. It tells when the packet was sent,
 # but below 20 ms it is no measure of a queue: 0.
 (when (&& (< Flow.rtt_sample_us 20000) (== Flow.rtt_sample_us (* 1000 (/ Flow.rtt_sample_us 1000))))
@@ -49,8 +58,8 @@
   (:= Report.srt (+ Report.srt (* t rtt)))
   (:= Report.stt (+ Report.stt (* t t)))
   (:= Report.srr (+ Report.srr (* rtt rtt)))
-  (:= Report.srl (+ Report.srl (* Ack.lost_pkts_sample rtt)))
-  (:= Report.nl (+ Report.nl Ack.lost_pkts_sample))
+  (:= Report.srl (+ Report.srl (* lost rtt)))
+  (:= Report.nl (+ Report.nl lost))
   (:= Report.rmin (min Report.rmin rtt))
   (:= Report.rmax (max Report.rmax rtt))
   (:= Report.a1 Ack.now)

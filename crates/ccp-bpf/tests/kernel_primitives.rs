@@ -22,15 +22,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 use support::tcp::{TcpInfo, set_option, sink};
-use support::{loopback, wait_until};
+use support::{loopback, mark, wait_until};
 
 /// Totals that no report resets, so that a lost report loses nothing.
 const PROGRAM: &str = "
-    (def (Report (bytes 0) (packets 0) (lost 0) (timeouts 0) (rtt +infinity) (reports 0)))
+    (def (Report (bytes 0) (packets 0) (lost 0) (marked 0) (timeouts 0) (rtt +infinity) (reports 0)))
     (when true
         (:= Report.bytes (+ Report.bytes Ack.bytes_acked))
         (:= Report.packets (+ Report.packets (+ Ack.packets_acked Ack.packets_misordered)))
         (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+        (:= Report.marked (+ Report.marked Ack.ecn_packets))
         (:= Report.timeouts (if Flow.was_timeout (+ Report.timeouts 1)))
         (:= Report.rtt (min Report.rtt Flow.rtt_sample_us))
         (fallthrough))
@@ -41,6 +42,7 @@ struct Totals {
     bytes: u64,
     packets: u64,
     lost: u64,
+    marked: u64,
     timeouts: u64,
     rtt_us: u64,
 }
@@ -89,6 +91,7 @@ impl Flow for MeterFlow {
             bytes: get("Report.bytes"),
             packets: get("Report.packets"),
             lost: get("Report.lost"),
+            marked: get("Report.marked"),
             timeouts: get("Report.timeouts"),
             rtt_us: get("Report.rtt"),
         };
@@ -446,4 +449,42 @@ fn kernel_segment_size_follows_the_mtu_of_the_path() {
     drop(socket);
     receiver.join().unwrap();
     assert_eq!(agent.observer.mss(info.sock_id), None, "a flow that ended");
+}
+
+#[test]
+fn kernel_marks_are_counted_for_as_long_as_the_peer_repeats_them() {
+    const TEST: &str = "kernel_marks_are_counted_for_as_long_as_the_peer_repeats_them";
+    let Some(agent) = Agent::start(TEST, "ccpmarks", 2_000_000, 400_000) else {
+        return;
+    };
+    let netns = loopback();
+    netns.sysctl("net/ipv4/tcp_ecn", "1").unwrap();
+    if let Err(obstacle) = mark::one_in_8(&netns) {
+        println!("SKIPPED {TEST}: {obstacle}");
+        return;
+    }
+    let listener = netns
+        .enter(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+        .unwrap();
+    let to = listener.local_addr().unwrap();
+    let receiver = sink(listener);
+    let mut socket = netns.enter(|| connect(to, agent.name)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    wait_until("the agent drives the flow", || {
+        let seen = agent.meter.seen.lock().unwrap();
+        seen.values().any(|(i, _)| i.src_port == u32::from(port))
+    });
+    wait_until("marks are reported, all of them", || {
+        socket.write_all(&[0; 16_384]).unwrap();
+        sleep(Duration::from_millis(30));
+        let marked = agent.flow(port).1.marked;
+        marked > 10 && marked == TcpInfo::of(&socket).delivered_ce()
+    });
+    let (totals, info) = (agent.flow(port).1, TcpInfo::of(&socket));
+    println!("{totals:?}");
+    assert!(totals.marked <= totals.packets, "marked is delivered");
+    assert_eq!((totals.lost, info.total_retrans()), (0, 0));
+    assert_eq!(info.snd_cwnd(), 400_000 / info.snd_mss(), "the agent's");
+    drop(socket);
+    receiver.join().unwrap();
 }

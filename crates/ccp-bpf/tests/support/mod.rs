@@ -15,6 +15,7 @@ pub(crate) mod agent;
 pub(crate) mod crowd;
 pub(crate) mod log;
 pub(crate) mod maps;
+pub(crate) mod mark;
 pub(crate) mod talk;
 pub(crate) mod tcp;
 

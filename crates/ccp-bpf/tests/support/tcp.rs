@@ -155,6 +155,9 @@ impl TcpInfo {
     pub(crate) fn delivered(&self) -> u64 {
         self.int(192)
     }
+    pub(crate) fn delivered_ce(&self) -> u64 {
+        self.int(196)
+    }
 }
 
 /// Reads everything from the next connection to a listener; its result is the number of bytes.
