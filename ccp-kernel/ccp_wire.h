@@ -37,9 +37,11 @@ struct ccp_flow_msg {
 	__u32 reports; /* queued */
 	__u32 reports_dropped; /* lost to a full queue */
 	__u32 program_errors; /* runs given up: overflow, underflow, x / 0 */
+	__u32 mss; /* bytes, now */
+	__u32 reserved; /* 0 */
 };
 
-#define CCP_FLOW_MSG_LEN 104
+#define CCP_FLOW_MSG_LEN 112
 
 #define CCP_MSG_DRAIN 33
 #define CCP_MSG_RESUME 34

@@ -93,6 +93,7 @@ static void ccp_flow_describe(struct ccp_flow *f, u64 now)
 	about->reports = stats->reports;
 	about->reports_dropped = stats->reports_dropped;
 	about->program_errors = stats->program_errors;
+	about->mss = tcp_sk(f->sk)->mss_cache;
 }
 
 /* Once in a while with what the flow has carried, for those who watch. */

@@ -152,4 +152,8 @@ impl FlowFacts for CharFacts {
             cgroup: None,
         })
     }
+
+    fn mss(&self, sock_id: u32) -> Option<u32> {
+        self.0.flow(sock_id)?.mss
+    }
 }

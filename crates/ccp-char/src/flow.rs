@@ -47,12 +47,15 @@ pub struct FlowInfo {
     pub reports_dropped: u32,
     /// Program runs that were given up: an overflow, an underflow, a division by zero.
     pub program_errors: u32,
+    /// Segment size in bytes; `None` if the module is older and does not say.
+    pub mss: Option<u32>,
 }
 
 impl FlowInfo {
     /// From a whole message; `None` if it is too short.
     pub(crate) fn decode(message: &[u8]) -> Option<Self> {
-        let message: &[u8; FLOW_LEN] = message.first_chunk()?;
+        let (message, appended) = message.split_first_chunk::<FLOW_LEN>()?;
+        let mss = appended.first_chunk().map(|mss| u32::from_le_bytes(*mss));
         let address = |at: usize, port: usize| {
             let bytes: [u8; 16] = std::array::from_fn(|i| message[at + i]);
             let port = u16::from_le_bytes([message[port], message[port + 1]]);
@@ -75,6 +78,7 @@ impl FlowInfo {
             reports: word(92),
             reports_dropped: word(96),
             program_errors: word(100),
+            mss: mss.filter(|mss| *mss > 0),
         })
     }
 }
@@ -203,6 +207,10 @@ pub(crate) mod tests {
             info.program_errors,
         ];
         assert_eq!(counts, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(info.mss, None, "what an older module does not say");
+        let appended = [&message[..], &1448u32.to_le_bytes(), &[0; 4]].concat();
+        let info = FlowInfo::decode(&appended).expect("a later version");
+        assert_eq!((info.program_errors, info.mss), (6, Some(1448)));
         assert_eq!(FlowInfo::decode(&message[..FLOW_LEN - 1]), None);
     }
 

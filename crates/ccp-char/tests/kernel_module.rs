@@ -567,3 +567,46 @@ fn kernel_a_drained_agent_has_no_flows_until_it_wants_them() {
     assert_eq!(counter("counters/fallbacks"), fallbacks + 1);
     assert!(seen.iter().all(|flow| flow.reports > 0));
 }
+
+/// Loopback's MTU, as it was before when dropped.
+struct Mtu {
+    before: String,
+}
+
+impl Mtu {
+    const FILE: &str = "/sys/class/net/lo/mtu";
+
+    fn set(bytes: u32) -> Self {
+        let before = std::fs::read_to_string(Self::FILE).unwrap();
+        std::fs::write(Self::FILE, bytes.to_string()).unwrap();
+        Self { before }
+    }
+}
+
+impl Drop for Mtu {
+    fn drop(&mut self) {
+        std::fs::write(Self::FILE, self.before.trim()).unwrap();
+    }
+}
+
+#[test]
+fn kernel_another_segment_size_is_told_while_the_flow_lives() {
+    let Some((_alone, file)) = device("kernel_another_segment_size_is_told_while_the_flow_lives")
+    else {
+        return;
+    };
+    drop(file);
+    let _jumbo = Mtu::set(9001);
+    let seen = under_sums(1_000_000, 1, |observer| {
+        let sender = std::thread::spawn(|| send("127.0.0.1", 1, 2_000_000, || ()));
+        let mss = || observer.flows().first().and_then(|(_, info)| info.mss);
+        std::thread::sleep(Duration::from_millis(400));
+        assert_eq!(mss(), Some(8949));
+        let small = Mtu::set(1500);
+        std::thread::sleep(Duration::from_millis(600));
+        assert_eq!(mss(), Some(1448));
+        sender.join().unwrap();
+        drop(small);
+    });
+    assert!(seen[0].reports > 0);
+}
