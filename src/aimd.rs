@@ -132,7 +132,7 @@ pub struct Aimd {
     /// That losses since the hold-off are not the path's own, as far as nothing outweighs it.
     evidence: f64,
     /// The queue that stood through the last interval.
-    stood: Option<Micros>,
+    stood: Micros,
 }
 
 /// Where the first back-off from a long queue went, and what arrived then, the path's own losses counted as arrived.
@@ -203,7 +203,7 @@ impl Aimd {
     /// The queue that even the fastest packets met.
     fn standing_queue(&mut self, view: &View<'_>) -> Micros {
         let now = view.standing_queue();
-        let before = self.stood.replace(now).unwrap_or(now);
+        let before = std::mem::replace(&mut self.stood, now);
         if view.mi.samples < QUEUE_SAMPLES && view.est.pkts_per_ack() > COLLECTED_PKTS {
             now.min(before)
         } else {

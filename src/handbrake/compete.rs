@@ -137,8 +137,8 @@ pub enum Effect {
 /// Judges queue actions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompeteRule {
-    /// When the last drain ended, and how many came soon after the one before.
-    drained_at: Option<Micros>,
+    /// When the last drain ended (zero for none), and how many came soon after the one before.
+    drained_at: Micros,
     returned: u8,
     in_vain: u8,
     /// Smallest RTT after the last action in vain.
@@ -152,8 +152,8 @@ pub struct CompeteRule {
     /// The climber's back-offs since the queue was last empty, and since it was last tolerable.
     back_offs: u8,
     in_a_row: u8,
-    /// The queue that the first of these met.
-    first_met: Option<Micros>,
+    /// The queue that the first of these met; zero for none.
+    first_met: Micros,
     /// When the first queue action was whose queue still stands; zero for none.
     suspected: Micros,
     /// Since when the queue is empty during a competition.
@@ -213,7 +213,7 @@ impl CompeteRule {
         self.missed = 0;
         self.back_offs = 0;
         self.in_a_row = 0;
-        self.first_met = None;
+        self.first_met = Micros::ZERO;
         self.suspected = Micros::ZERO;
         self.gone_since = None;
     }
@@ -240,8 +240,8 @@ impl CompeteRule {
         };
         self.contradict(&rtt, view);
         let now = view.est.now();
-        let before = self.drained_at.replace(now);
-        let soon = before.is_some_and(|at| now - at < view.est.srtt() * SOON_RTTS);
+        let before = std::mem::replace(&mut self.drained_at, now);
+        let soon = before > Micros::ZERO && now - before < view.est.srtt() * SOON_RTTS;
         self.returned = if soon {
             self.returned.saturating_add(1)
         } else {
@@ -272,10 +272,11 @@ impl CompeteRule {
         let now = view.est.now();
         let standing = view.standing_queue();
         self.suspect(view);
-        let first_met = *self.first_met.get_or_insert(standing);
-        if standing < first_met * SHRUNK {
-            (self.back_offs, self.in_a_row) = (0, 0);
-            self.first_met = Some(standing);
+        if self.first_met == Micros::ZERO {
+            self.first_met = standing;
+        }
+        if standing < self.first_met * SHRUNK {
+            (self.back_offs, self.in_a_row, self.first_met) = (0, 0, standing);
         }
         self.back_offs = self.back_offs.saturating_add(1);
         self.in_a_row = self.in_a_row.saturating_add(1);
