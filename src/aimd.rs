@@ -73,6 +73,13 @@ const IDLE_LOSS: f64 = 0.10;
 const QUEUE_RTTS: f64 = 0.25;
 const QUEUE_PKTS: f64 = 1.5;
 const QUEUE_MIN: Micros = Micros::new(500);
+/// The same in packets and absolutely, within this part of the known range of the queue. Flows of Vivace bear one and a half of their
+/// bursts of 1 ms, and longer paths a longer queue: who yields sooner than they do leaves them the path. Source: simulated, Jain's
+/// index of 40 paths of mixed RTTs .909 to .932, 40 below 9 ms .897 to .979; without the range twice as much more is lost, with 3
+/// packets RTTs of 389 random paths grow by a twentieth.
+const FAIR_PKTS: f64 = 2.5;
+const FAIR_MIN: Micros = Micros::new(1_500);
+const FAIR_PART: f64 = 0.5;
 /// Part of the queue's share of the RTT that one back-off takes away, and its bounds. Source: simulated, the goals' paths:
 /// all flows of a crowd back off at once, and what is below the capacity then has to be climbed again. Half of the share, 6 %
 /// at least, left 6 % of the path unused with 30 and 50 flows, where this leaves 3 %.
@@ -185,13 +192,10 @@ impl Aimd {
 
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
-        let &View { est, rate, .. } = view;
         let queue = self.standing_queue(view) - view.jitter();
-        let tolerated = (est.rtt_min() * QUEUE_RTTS)
-            .max(rate.time_for(QUEUE_PKTS * view.pkt_bytes))
-            .max(QUEUE_MIN);
+        let tolerated = tolerated_queue(view);
         if self.is_lossy(view) {
-            self.lossy_at = Some(est.now());
+            self.lossy_at = Some(view.est.now());
             self.back_off(view, None)
         } else if queue > tolerated {
             self.back_off(view, Some(queue))
@@ -355,6 +359,17 @@ fn stands_out(view: &View<'_>) -> bool {
         LossClass::Congestive => est.loss_beyond(mi, CLEAR_SIGMAS) > borne,
         LossClass::Random | LossClass::Unknown => est.excess_loss(mi) > LOSS_LIMIT,
     }
+}
+
+/// The queue that is tolerated: more where its range is known, so that it stays well below what is lost.
+fn tolerated_queue(view: &View<'_>) -> Micros {
+    let &View { est, rate, .. } = view;
+    let time_for = |pkts: f64| rate.time_for(pkts * view.pkt_bytes);
+    let fair = time_for(FAIR_PKTS).max(FAIR_MIN);
+    (est.rtt_min() * QUEUE_RTTS)
+        .max(time_for(QUEUE_PKTS))
+        .max(QUEUE_MIN)
+        .max(fair.min(est.rtt_range() * FAIR_PART))
 }
 
 /// What losses leave of the rate.

@@ -72,18 +72,37 @@ fn it_climbs_by_up_to_a_packet_or_half_of_one_per_rtt() {
         (rate.bytes_per_sec() - 100e3) * rtt as f64 * 1e-6 / PKT
     };
     assert!((climbed(50_000) - 1.0).abs() < 1e-6, "an empty path");
-    // 5 of the 15 ms that one and a half packets take.
-    assert!(
-        (climbed(55_000) - 2.0 / 3.0).abs() < 1e-3,
-        "{}",
-        climbed(55_000)
-    );
+    // 5 of the 25 ms that two and a half packets take.
+    assert!((climbed(55_000) - 0.8).abs() < 1e-3, "{}", climbed(55_000));
     let wide = step_at(RATE * 4.0, &mut Aimd::default(), 1_000_000, 50_000, 0).0;
     let pkts = (wide.bytes_per_sec() - 400e3) * 0.05 / PKT;
     assert!(
         (pkts - 0.5).abs() < 1e-6,
         "20 packets in the window: {pkts}"
     );
+}
+
+#[test]
+fn more_queue_is_borne_where_its_range_leaves_room() {
+    let borne_ms = |rate: Rate, largest: u64| {
+        let mut est = Estimator::new(&Params::default());
+        est.observe(&report(9, 0, &[(0, 8_000, 0)], 1000), context(None));
+        let longest = report(9, 1, &[(0, largest, 0); 8], 1000);
+        let mi = est.observe(&longest, context(None));
+        let borne = tolerated_queue(&View {
+            mi: &mi,
+            est: &est,
+            rate,
+            pkt_bytes: PKT,
+            params: &Params::default(),
+        });
+        borne.us() as f64 / 1e3
+    };
+    let (slow, fast) = (RATE * 5.0, RATE * 100.0);
+    assert_eq!(borne_ms(slow, 8_000), 3.0, "1.5 packets, or");
+    assert_eq!(borne_ms(slow, 28_000), 5.0, "2.5 packets");
+    assert_eq!(borne_ms(slow, 16_000), 4.0, "half of the range");
+    assert_eq!(borne_ms(fast, 28_000), 2.0, "a quarter of the RTT");
 }
 
 #[test]
@@ -115,14 +134,14 @@ fn it_climbs_less_when_it_sends_more_than_arrives() {
 
 #[test]
 fn jitter_is_no_queue() {
-    let jitter = |i: u64| 68_000 + 30_000 * (i % 2);
+    let jitter = |i: u64| 78_000 + 30_000 * (i % 2);
     let (_, reason) = step_with(RATE, RATE, &mut Aimd::default(), 1_000_000, jitter, 0);
     assert_eq!(
         reason,
         Reason::Climb,
-        "15 ms about a line, a queue of 18 ms"
+        "15 ms about a line, a queue of 28 ms"
     );
-    let (_, reason) = step(&mut Aimd::default(), 1_000_000, 68_000, 0);
+    let (_, reason) = step(&mut Aimd::default(), 1_000_000, 78_000, 0);
     assert_eq!(reason, Reason::ClimbQueue);
 }
 
