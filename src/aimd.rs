@@ -285,7 +285,7 @@ impl Aimd {
         }
         let target = rate.min(mi.goodput).max(rate * BACKOFF_FLOOR) * (1.0 - share);
         let long = queue > est.rtt_min() * SLOW_DRAIN_RTTS;
-        self.drains(target, path_rate(mi, est), long);
+        self.drains(target, est.let_through(mi), long);
         target
     }
 
@@ -381,12 +381,6 @@ fn loss_factor(view: &View<'_>) -> f64 {
     } else {
         LOSS_FACTOR
     }
-}
-
-/// What a full queue lets through, as far as this flow sees it.
-fn path_rate(mi: &Mi, est: &Estimator) -> Rate {
-    let borne = mi.goodput * (1.0 / (1.0 - est.loss_floor()));
-    borne.min(mi.arrival_rate())
 }
 
 #[cfg(test)]

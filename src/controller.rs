@@ -29,7 +29,7 @@ mod start;
 
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
-use crate::estimate::{Estimator, Mi, SlotContext};
+use crate::estimate::{Estimator, LossClass, Mi, SlotContext};
 use crate::handbrake::{Action, Effect, Handbrakes, View};
 use crate::params::{Algorithm, Params};
 use crate::plan::{Command, Decision, PhaseName, Plan, Reason};
@@ -322,8 +322,13 @@ impl Controller {
         let (action, reason) = self.rules.check(&view)?;
         let command = match action {
             Action::Cut(rate) => {
+                let edge = self.lost_at(mi);
                 self.rate = self.bounded(rate);
-                self.settle()
+                let command = self.settle();
+                if let Phase::Vivace(core) = &mut self.phase {
+                    core.set_edge(edge);
+                }
+                command
             }
             Action::Climb(rate) => {
                 self.rate = self.bounded(rate);
@@ -341,6 +346,17 @@ impl Controller {
             }
         };
         Some(self.decide(reason, Some(command)))
+    }
+
+    /// The rate at which a full queue lost packets, in this interval or before.
+    fn lost_at(&self, mi: &Mi) -> Option<Rate> {
+        if self.est.class(mi) == LossClass::Congestive && mi.goodput > Rate::ZERO {
+            return Some(self.est.let_through(mi));
+        }
+        match &self.phase {
+            Phase::Vivace(core) => core.edge(),
+            _ => None,
+        }
     }
 
     fn on_trial(&mut self, mi: &Mi) -> Decision {

@@ -277,6 +277,13 @@ impl Estimator {
         self.floor.get(self.range_unknown())
     }
 
+    /// What a full queue lets through of this flow: what arrived, and what the path itself lost of it. 0 if unknown.
+    #[must_use]
+    pub fn let_through(&self, mi: &Mi) -> Rate {
+        let borne = mi.goodput * (1.0 / (1.0 - self.loss_floor()));
+        borne.min(mi.arrival_rate())
+    }
+
     /// Loss beyond what the floor explains: beyond its mean for congestive losses, beyond two deviations for others.
     #[must_use]
     pub fn excess_loss(&self, mi: &Mi) -> f64 {

@@ -194,6 +194,36 @@ fn steps_keep_their_bounds_and_undecided_probes_theirs() {
 }
 
 #[test]
+fn steps_near_an_edge_are_small_until_it_is_passed() {
+    let edge = 12.0;
+    let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(1));
+    let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
+    core.set_edge(Some(Rate::from_mbit(edge)));
+    let mut last = 10.5;
+    let mut forgotten = false;
+    for _ in 0..30 {
+        for (index, rate) in core.trials().into_iter().enumerate() {
+            let judged = Some((rate, 1e6 * rate.mbit()));
+            if core.judge(index, judged, WIDE, &params, &mut rng).is_some() {
+                break;
+            }
+        }
+        let rate = core.rate().mbit();
+        let least = last * 0.01;
+        if forgotten {
+            assert!(rate - last > 2.0 * least, "{last} to {rate}");
+        } else {
+            let most = ((edge - last) / 2.0).max(least);
+            assert!(rate - last <= most + 1e-9, "{last} to {rate}");
+        }
+        forgotten = rate >= edge * 1.1;
+        assert_eq!(core.edge().is_none(), forgotten);
+        last = rate;
+    }
+    assert!(forgotten, "{last}");
+}
+
+#[test]
 fn rounds_that_cannot_be_judged_are_repeated() {
     let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(3));
     let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
