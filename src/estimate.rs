@@ -49,6 +49,9 @@ const FLOOR_NONE: f64 = 5e-4;
 /// Linux `tcp_comp_sack_delay_ns`, and its slack.
 const SACK_DELAY_RTTS: f64 = 1.25 * 0.05;
 const SACK_DELAY_MAX: Micros = Micros::new(1250);
+/// A queue of less than this part of the smallest RTT is low, however small its range is. Source: simulated, 20 streams of 5 Mbit/s at 1 %
+/// of loss, whose queue hardly moves: their worst second 3.8 to 4.7 Mbit/s; .03 to .25 the same, .02 not.
+const LOW_QUEUE: f64 = 0.05;
 /// How long the largest RTT is remembered: long enough to hold a few full queues, short enough to forget a startup.
 const RTT_MAX_WINDOW: Micros = Micros::new(30_000_000);
 
@@ -261,9 +264,11 @@ impl Estimator {
         }
     }
 
-    /// Whether the queue was in the upper half of its range through most of the interval.
+    /// Whether a queue was in the upper half of its range through most of the interval.
     fn is_filled(&self, mi: &Mi) -> bool {
-        !self.range_unknown() && mi.rtt.is_some_and(|rtt| self.is_high(rtt.mean))
+        let filled =
+            |mean| self.is_high(mean) && mean - self.rtt_min() > self.rtt_min() * LOW_QUEUE;
+        !self.range_unknown() && mi.rtt.is_some_and(|rtt| filled(rtt.mean))
     }
 
     /// Whether such an RTT is in the upper half of the range.

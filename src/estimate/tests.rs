@@ -215,6 +215,26 @@ fn losses_at_a_low_queue_teach_nothing_while_it_is_mostly_full() {
 }
 
 #[test]
+fn a_queue_that_hardly_moves_hides_no_losses() {
+    let floor = |high: u64| {
+        let mut est = Estimator::new(&Params::default());
+        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(1e6));
+        // Mostly in the upper half of its range, and lower where something was lost.
+        let rtt = |i| if i % 5 == 0 { 40_000 } else { high };
+        let acks: Vec<_> = (0..100)
+            .map(|i| (i * 200, rtt(i), u64::from(i % 20 == 0)))
+            .collect();
+        for i in 1..40 {
+            let mi = est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
+            assert_eq!(est.class(&mi), LossClass::Random);
+        }
+        est.loss_floor()
+    };
+    assert!((0.04..0.06).contains(&floor(41_900)), "{}", floor(41_900));
+    assert_eq!(floor(45_000), 0.0);
+}
+
+#[test]
 fn a_delayed_ack_is_not_taken_for_a_queue() {
     let mut est = Estimator::new(&Params::default());
     let mut acks: Vec<_> = (0..12).map(|i| (i * 1500, 40_000 + 100 * i, 0)).collect();
