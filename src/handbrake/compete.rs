@@ -12,6 +12,7 @@
 //!   stands, several times in a row          flows that fill it       compete for a while
 //!   stands high, though a climber has given up most of its rate      the same
 //!   stands through twelve back-offs of a climber in a row            the same
+//!   grows through eight back-offs of a climber ([`rise`])            the same
 //! ```
 //!
 //! In a drain we have less than a bandwidth-delay product in flight. If we are alone, the queue is then empty, so all
@@ -36,11 +37,14 @@
 //! queue empty. Where RTTs jitter, one that is far below the others makes a longer path doubtful, which is then competed with until
 //! the window of the smallest RTT ends.
 
+mod rise;
+
 use super::View;
 use super::queue::HOLDOFF_RTTS;
 use crate::estimate::RttStats;
 use crate::params::{Handbrake, Params};
 use crate::units::{Micros, Rate};
+use rise::Rise;
 
 /// The RTT is flat if its mean is above its smallest by less than this part, or by less than so many packets.
 const FLAT: f64 = 0.01;
@@ -141,8 +145,8 @@ pub struct CompeteRule {
     drained_at: Micros,
     returned: u8,
     in_vain: u8,
-    /// Smallest RTT after the last action in vain.
-    floor: Option<Micros>,
+    /// Smallest RTT after the last action in vain; zero for none.
+    floor: Micros,
     from: Rate,
     /// Lowest RTT since the suspicion began, and how often queue actions ended there.
     lowest: Option<Micros>,
@@ -154,10 +158,12 @@ pub struct CompeteRule {
     in_a_row: u8,
     /// The queue that the first of these met; zero for none.
     first_met: Micros,
+    /// Whether it grows through them.
+    rise: Rise,
     /// When the first queue action was whose queue still stands; zero for none.
     suspected: Micros,
-    /// Since when the queue is empty during a competition.
-    gone_since: Option<Micros>,
+    /// Since when the queue is empty during a competition; zero for not.
+    gone_since: Micros,
     /// When the climber's back-offs are judged again.
     next: Micros,
     adopted: Option<Micros>,
@@ -174,6 +180,7 @@ impl CompeteRule {
     pub fn note(&mut self, view: &View<'_>) {
         let Some(rtt) = view.mi.rtt else { return };
         self.contradict(&rtt, view);
+        self.rise.note(view);
         if is_gone(view) {
             self.clear(view.est.now(), view.params);
         }
@@ -186,12 +193,14 @@ impl CompeteRule {
         self.contradict(&rtt, view);
         self.lowest = self.lowest.map(|lowest| lowest.min(rtt.min));
         if !is_gone(view) {
-            self.gone_since = None;
+            self.gone_since = Micros::ZERO;
             return false;
         }
         let now = view.est.now();
-        let since = *self.gone_since.get_or_insert(now);
-        let alone = now - since > view.est.srtt() * ALONE_RTTS;
+        if self.gone_since == Micros::ZERO {
+            self.gone_since = now;
+        }
+        let alone = now - self.gone_since > view.est.srtt() * ALONE_RTTS;
         if alone {
             self.expected_until = Micros::ZERO;
             self.clear(now, view.params);
@@ -206,7 +215,7 @@ impl CompeteRule {
         let expected = now < self.expected_until;
         self.in_vain = if expected { few_less(params) } else { 0 };
         self.window_pkts = self.window_pkts.filter(|_| expected);
-        self.floor = None;
+        self.floor = Micros::ZERO;
         self.from = Rate::ZERO;
         self.lowest = None;
         self.met = 0;
@@ -215,7 +224,7 @@ impl CompeteRule {
         self.in_a_row = 0;
         self.first_met = Micros::ZERO;
         self.suspected = Micros::ZERO;
-        self.gone_since = None;
+        self.gone_since = Micros::ZERO;
     }
 
     /// The climber saw a tolerable queue.
@@ -283,16 +292,15 @@ impl CompeteRule {
         let given_up = self.back_offs > GIVEN_UP_AFTER
             && view.rate <= self.from * GIVEN_UP
             && view.stands_high();
-        let stands = given_up || self.in_a_row >= IN_A_ROW;
+        let grows = self.rise.backed_off(view);
+        let stands = given_up || grows || self.in_a_row >= IN_A_ROW;
         if stands && self.may_compete(view) {
             return self.competitor(view);
         }
-        let fell = self
-            .floor
-            .is_some_and(|floor| rtt.min + standing * FELL < floor);
-        if self.floor.is_none() || fell {
+        let fell = rtt.min + standing * FELL < self.floor;
+        if self.floor == Micros::ZERO || fell {
             self.in_vain = 0;
-            self.floor = Some(rtt.min);
+            self.floor = rtt.min;
         } else if now >= self.next {
             self.next = now + view.est.srtt() * HOLDOFF_RTTS;
             return self.acted_in_vain(&rtt, view);
@@ -331,7 +339,7 @@ impl CompeteRule {
         let level = level(rtt, view);
         let lossless = view.est.excess_loss(view.mi) <= 0.0;
         let flat = Self::is_flat(view);
-        self.floor = Some(rtt.min);
+        self.floor = rtt.min;
         self.meet(rtt.min, level, flat);
         if now >= self.doubtful_until && self.met >= MET_ENOUGH && lossless {
             let path = self.lowest.unwrap_or(rtt.min);
@@ -352,6 +360,7 @@ impl CompeteRule {
         let first = view.params.compete_secs;
         self.period = (self.period * 2.0).clamp(first, first * LONGEST);
         self.in_a_row = 0;
+        self.rise = Rise::default();
         Effect::Competitor {
             until: view.est.now() + self.period,
             from: self.from.min(view.rate * AT_ONCE),
@@ -381,7 +390,7 @@ impl CompeteRule {
     /// the next, which goes on where this one ended. To yield costs the others nothing: what they take is taken back.
     pub fn competed(&mut self, window_pkts: f64, now: Micros, params: &Params) {
         self.in_vain = few_less(params);
-        self.floor = None;
+        self.floor = Micros::ZERO;
         self.from = Rate::ZERO;
         self.window_pkts = Some(window_pkts);
         self.expected_until = now + self.period;
@@ -390,7 +399,7 @@ impl CompeteRule {
     /// A competition is over because others yielded: suspicion begins anew.
     pub fn yielded_to(&mut self) {
         self.in_vain = 0;
-        self.floor = None;
+        self.floor = Micros::ZERO;
         self.from = Rate::ZERO;
         self.window_pkts = None;
         self.expected_until = Micros::ZERO;

@@ -318,3 +318,28 @@ fn a_queue_that_stands_through_a_dozen_back_offs_is_a_competitors() {
         }
     }
 }
+
+/// Whether a climber competes that backs off at these RTTs, in ms, and climbs before each of them.
+fn competes(rtts: impl IntoIterator<Item = u64>) -> bool {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    rtts.into_iter().any(|rtt| {
+        rule.climbed();
+        with_view(&params, rtt * 1000 - 500, 2000, 1, |view| rule.note(view));
+        matches!(
+            back_off(&mut rule, &params, rtt * 1000),
+            Effect::Competitor { .. }
+        )
+    })
+}
+
+#[test]
+fn a_queue_that_grows_through_back_offs_is_a_competitors() {
+    assert!(competes((60..76).step_by(2)));
+    assert!(!competes((60..74).step_by(2)), "seven");
+    assert!(
+        !competes([60, 62, 61, 63, 62, 64, 63, 64]),
+        "it does not grow"
+    );
+    let crowd = [60, 68, 76, 54, 60, 68, 76, 54, 60, 68, 76, 54];
+    assert!(!competes(crowd), "it falls, since all yield");
+}
