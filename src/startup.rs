@@ -14,9 +14,10 @@
 //! never lets the rate grow for longer than the time since the last growth.
 //!
 //! The first slot lasts an RTT, since the datapath changes slots with ACKs and those of the initial window are in. It
-//! sends three initial windows, and the second begins where a ramp from two would be. The congestion window stays within the
-//! initial window plus one and a half times what was delivered, the initial window at least: its first ACK tells that the path carries
-//! it. So a first rate that is too high for the path floods it little more than slow start would.
+//! sends three initial windows, and the second begins where a ramp from two would be. The congestion window is the initial one until
+//! the ACKs of that are in or have had their time, and then stays within it plus one and a half times what was delivered, the initial
+//! window at least: its ACKs tell that the path carries it. So a first rate that is too high for the path floods it little more than
+//! slow start would.
 //! Leaving is followed by a drain.
 //!
 //! Where the ACKs of the initial window tell the path's rate ([`train`]), the second RTT is sent at four fifths of it, five

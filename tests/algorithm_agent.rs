@@ -481,8 +481,8 @@ fn a_new_flow_starts_with_the_first_rate_and_plans_after_the_first_rtt() {
     );
     assert_eq!(
         (first["Rate"], first["Cwnd"]),
-        (750_000, 25_000),
-        "three initial windows in the second RTT"
+        (750_000, 10_000),
+        "three initial windows in the second RTT, with what ACKs let out"
     );
     assert_eq!(
         (plan["plan"], plan["tx"], plan["mi"]),

@@ -210,7 +210,13 @@ fn few_packets_per_rtt_are_for_the_climber_and_many_for_vivace() {
 fn the_window_is_slow_starts_first_and_twice_the_rates_later() {
     let (mut controller, first) = new(None, 10 * MSS);
     assert_eq!(first.cwnd, Bytes::new(10 * MSS));
-    let begun = controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 2], 1000));
+    let first = controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 2], 1000));
+    assert_eq!(
+        first.cwnd,
+        Bytes::new(10 * MSS),
+        "most ACKs are yet to come"
+    );
+    let begun = controller.on_report(&report(9, 101_000, &[(0, 40_000, 0); 5], 1000));
     assert_eq!(
         begun.cwnd,
         Bytes::new(25 * MSS),

@@ -6,14 +6,21 @@
 //! A receiver, a radio link or a card that collects ACKs makes bunches of them, whose spacing is its own. A train in which one gap
 //! is more than half of the whole therefore tells nothing, nor does one of few gaps, nor packets that an application sent later.
 //!
+//! On a slow path the train lasts longer than an RTT, and all that is sent before it tells the rate comes to stand in the queue.
+//! So until it is over the window is the initial one: what its ACKs let out arrives no faster than they do.
+//!
 //! Limits: other flows' packets are between those of the train only if they came with them, so that it tells the path's rate, not
 //! what is left of it. A shaper that lets a bucket of packets pass tells the rate of the line.
 
 use crate::units::{Micros, Rate};
 
-/// Part of the initial window whose ACKs are enough, and how long to wait for them, in RTTs.
+/// Part of the initial window whose ACKs are enough, and how long to wait for them, in RTTs; and for gaps enough to tell a rate.
+/// Source: simulated, 1 to 50 flows on 389 random paths, a quarter below 2 Mbit/s: loss over Cubic's 1.055 and 1.10 to .966 and .991
+/// against a quarter of an RTT for both; downloads over still paths take as long, over those whose ACKs are collected for 12 ms a
+/// tenth less, where RTTs jitter by 12 ms 2 % more.
 const ENOUGH: f64 = 0.7;
 const PATIENCE_RTTS: f64 = 0.25;
+const LONGEST_RTTS: f64 = 1.0;
 /// Gaps between ACKs, at least, and the largest one as a part of them all, at most. Source: simulated, 32 downloads over paths that
 /// collect ACKs for 4 and 12 ms: without, 1 MB takes 1.8 and 2.7 of Cubic's time; at .65 as at .5.
 const MIN_GAPS: u32 = 3;
@@ -56,7 +63,12 @@ impl Train {
     /// Whether to wait no longer, with an initial window of `init_pkts`.
     #[must_use]
     pub fn is_over(&self, init_pkts: f64, srtt: Micros) -> bool {
-        f64::from(self.pkts) >= init_pkts * ENOUGH || self.span() >= srtt * PATIENCE_RTTS
+        let patience = if self.acks > MIN_GAPS {
+            PATIENCE_RTTS
+        } else {
+            LONGEST_RTTS
+        };
+        f64::from(self.pkts) >= init_pkts * ENOUGH || self.span() >= srtt * patience
     }
 
     /// The path's rate, if the train tells one.
@@ -106,8 +118,17 @@ mod tests {
 
     #[test]
     fn it_waits_for_most_of_the_window_or_a_quarter_of_the_rtt() {
-        assert!(!train(&[]).is_over(10.0, SRTT));
-        assert!(!train(&[0, 1000, 2000]).is_over(10.0, SRTT));
-        assert!(train(&[0, 5000, 10_000]).is_over(10.0, SRTT));
+        let is_over = |times: &[u64]| train(times).is_over(14.0, SRTT);
+        assert!(!is_over(&[]));
+        assert!(!is_over(&[0, 1000, 2000, 3000]), "8 of 14");
+        assert!(is_over(&[0, 1000, 2000, 3000, 4000]), "10 of 14");
+        assert!(is_over(&[0, 3000, 6000, 10_000]), "10 ms");
+    }
+
+    #[test]
+    fn it_waits_for_gaps_enough_for_up_to_an_rtt() {
+        assert!(!train(&[0, 20_000]).is_over(10.0, SRTT));
+        assert!(!train(&[0, 15_000, 30_000]).is_over(10.0, SRTT));
+        assert!(train(&[0, 40_000]).is_over(10.0, SRTT));
     }
 }

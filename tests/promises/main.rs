@@ -297,7 +297,7 @@ fn r11_streams_get_their_rate() {
     const WHY: &str = "the streams want more than the path has, and give way to each other's queue";
     const GAPS: &[Gap] = &[Gap {
         case: "100 Mbit/s, worst second of a stream, Mbit/s",
-        bound: 3.4,
+        bound: 3.0,
         why: WHY,
     }];
     let mut judge = Judge::new(GAPS);
