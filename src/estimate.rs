@@ -13,6 +13,7 @@
 //! - Not all loss is congestion. A loss is judged by the queue it met: the mean RTT at the losses, placed in the range of
 //!   RTTs seen lately. Losses at an empty queue feed a **loss floor** that the utility forgives. Intervals at a full queue
 //!   do not: where a crowd keeps it full, it is low just after many were dropped, and theirs would be taken for the path's.
+//!   A floor is forgotten when the smallest RTT falls and shows that it was learnt at a long queue.
 //!
 //! - A single delayed ACK adds up to 40 ms to one sample. The range of RTTs is therefore taken from means and fitted
 //!   lines, never from the largest sample.
@@ -160,7 +161,11 @@ impl Estimator {
                     (self.wire_factor + (factor - self.wire_factor) / 8.0).clamp(1.0, 1.1);
             }
         }
+        let before = self.rtt_min;
         self.look_back();
+        if self.rtt_min < before && self.is_floor_false() {
+            self.floor.forget();
+        }
         if !self.is_filled(&mi) {
             self.floor.learn(&mi, self.class(&mi));
         }
@@ -269,6 +274,11 @@ impl Estimator {
         let filled =
             |mean| self.is_high(mean) && mean - self.rtt_min() > self.rtt_min() * LOW_QUEUE;
         !self.range_unknown() && mi.rtt.is_some_and(|rtt| filled(rtt.mean))
+    }
+
+    /// Whether the loss floor was learnt in the upper half of the range, as it is known now.
+    fn is_floor_false(&self) -> bool {
+        !self.range_unknown() && self.floor.met().is_some_and(|met| self.is_high(met))
     }
 
     /// Whether such an RTT is in the upper half of the range.

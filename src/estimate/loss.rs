@@ -1,6 +1,7 @@
 //! What losses mean: where they happened, and how much the path loses whatever we do.
 
 use super::Mi;
+use crate::units::Micros;
 
 /// Packets before the loss floor is believed.
 const MIN_PKTS: f64 = 200.0;
@@ -25,12 +26,18 @@ pub enum LossClass {
 }
 
 /// The loss floor: losses over packets of intervals without congestive losses, with a fading memory.
+///
+/// Where a queue was full when the flow came, its whole range is the last few packets of it, and what is lost in the lower half of
+/// those is learnt. When the smallest RTT falls, the floor must stand the test again: one that was learnt at what is a long queue
+/// now is forgotten.
 #[derive(Clone, Debug)]
 pub(super) struct LossFloor {
     lost_pkts: f64,
     pkts: f64,
     /// Squared distances of the intervals' losses from what the floor lets expect.
-    spread: f64,
+    spread: f32,
+    /// Sum of the RTTs that these losses met, us.
+    met_us: f32,
     max: f64,
 }
 
@@ -40,6 +47,7 @@ impl LossFloor {
             lost_pkts: 0.0,
             pkts: 0.0,
             spread: 0.0,
+            met_us: 0.0,
             max,
         }
     }
@@ -59,13 +67,27 @@ impl LossFloor {
         self.lost_pkts += lost_pkts;
         self.pkts += mi.pkts();
         let expected = self.mean() * mi.pkts();
-        self.spread += (lost_pkts - expected).powi(2);
+        self.spread += (lost_pkts - expected).powi(2) as f32;
+        let met = mi.rtt_at_loss.or(mi.rtt.map(|rtt| rtt.mean));
+        self.met_us += (met.unwrap_or_default().us() as f64 * lost_pkts) as f32;
         if self.pkts > MEMORY_PKTS {
             let keep = 0.9 * MEMORY_PKTS / self.pkts;
             self.lost_pkts *= keep;
             self.pkts *= keep;
-            self.spread *= keep;
+            self.spread *= keep as f32;
+            self.met_us *= keep as f32;
         }
+    }
+
+    /// The mean RTT that its losses met; `None` without any.
+    pub(super) fn met(&self) -> Option<Micros> {
+        let mean_us = f64::from(self.met_us) / self.lost_pkts;
+        (self.lost_pkts > 0.0).then(|| Micros::new(mean_us as u64))
+    }
+
+    /// Learns anew.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new(self.max);
     }
 
     fn mean(&self) -> f64 {
@@ -80,7 +102,7 @@ impl LossFloor {
         if self.pkts < MIN_PKTS || independent < 1.0 {
             return 1.0;
         }
-        (self.spread / independent).clamp(1.0, DISPERSION_MAX)
+        (f64::from(self.spread) / independent).clamp(1.0, DISPERSION_MAX)
     }
 
     /// The floor; a small one while the range of the queue is unknown.

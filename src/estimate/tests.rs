@@ -235,6 +235,33 @@ fn a_queue_that_hardly_moves_hides_no_losses() {
 }
 
 #[test]
+fn a_floor_that_was_learnt_at_a_long_queue_is_forgotten() {
+    let mut est = Estimator::new(&Params::default());
+    // The flow came when the queue was full, and knows the last 1.9 ms of it.
+    let rtt = |i| if i % 5 == 0 { 40_000 } else { 41_900 };
+    let acks: Vec<_> = (0..100)
+        .map(|i| (i * 200, rtt(i), u64::from(i % 20 == 0)))
+        .collect();
+    for i in 0..40 {
+        est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
+    }
+    let floor_after = |est: &mut Estimator, rtt: u64| {
+        let origin = est.now().us() + 100_000;
+        est.observe(&report(33, origin, &[(0, rtt, 0)], 20_000), context(1e6));
+        est.loss_floor()
+    };
+    let learnt = est.loss_floor();
+    assert!((0.04..0.06).contains(&learnt), "{learnt}");
+    let hardly_less = floor_after(&mut est, 39_500);
+    assert!((hardly_less / learnt - 1.0).abs() < 0.01, "{hardly_less}");
+    assert_eq!(
+        floor_after(&mut est, 34_000),
+        0.0,
+        "it was the others' congestion"
+    );
+}
+
+#[test]
 fn a_delayed_ack_is_not_taken_for_a_queue() {
     let mut est = Estimator::new(&Params::default());
     let mut acks: Vec<_> = (0..12).map(|i| (i * 1500, 40_000 + 100 * i, 0)).collect();
