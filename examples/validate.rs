@@ -15,7 +15,7 @@ use pathlab::Interrupt;
 use pathlab::guest::{self, AGENT_BINARY, Config, GuestRun, KernelVersion};
 use pathlab::scenario::{PathSpec as LabPath, Scheme};
 use pathsim::{
-    Controller, Cubic, FlowSpec, Loss, LossPlace, MILLISECOND, PathSpec, QueueLimit, SECOND,
+    Bbr, Controller, Cubic, FlowSpec, Loss, LossPlace, MILLISECOND, PathSpec, QueueLimit, SECOND,
     Scenario, Simulation,
 };
 use pk3c_ccp::params::Params;
@@ -84,8 +84,8 @@ struct Options {
     /// The agent's binary, of the same source as this comparison; needed for pk3c in guests that are yet to run.
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
-    /// Schemes to compare: cubic, pk3c.
-    #[arg(long, value_delimiter = ',', default_value = "cubic,pk3c")]
+    /// Schemes to compare: cubic, bbr, pk3c.
+    #[arg(long, value_delimiter = ',', default_value = "cubic,bbr,pk3c")]
     schemes: Vec<String>,
     /// Kernel of the guest: 6.1 or 6.12.
     #[arg(long, default_value_t)]
@@ -150,9 +150,9 @@ fn main() -> Result<ExitCode> {
     let simulator = Simulator::new()?;
     let interrupt = Interrupt::on_signals()?;
     let mut known = known(&options)?;
-    let needs_agent = options.schemes.iter().any(|scheme| scheme != "cubic");
+    let needs_agent = options.schemes.iter().any(|scheme| scheme == "pk3c");
     if needs_agent && options.agent.is_none() && known.is_empty() {
-        bail!("pk3c in guests needs --agent FILE; or compare --schemes cubic alone");
+        bail!("pk3c in guests needs --agent FILE; or compare --schemes cubic,bbr alone");
     }
     let mut disagree = 0;
     println!(
@@ -286,7 +286,7 @@ fn run_guest(
         ..Config::default()
     };
     let kind = match scheme {
-        "cubic" => Scheme::Kernel(scheme.to_owned()),
+        "cubic" | "bbr" => Scheme::Kernel(scheme.to_owned()),
         _ if options.agent.is_none() => bail!("scheme {scheme} needs --agent FILE"),
         _ => Scheme::Agent {
             name: scheme.to_owned(),
@@ -358,12 +358,13 @@ fn simulate(
     let controllers = controllers.map(|(spec, number)| -> Result<Box<dyn Controller>> {
         Ok(match scheme {
             "cubic" => Box::new(Cubic::default()),
+            "bbr" => Box::new(Bbr::new(seed * 1000 + number)),
             "pk3c" => {
                 let start = Micros::new(spec.start_ns / 1000);
                 let seed = seed * 1000 + number;
                 Box::new(simulator.flow(params.clone(), seed, start, AGENT_LATENCY))
             }
-            other => bail!("the simulator has no scheme {other}: compare cubic and pk3c"),
+            other => bail!("the simulator has no scheme {other}: compare cubic, bbr and pk3c"),
         })
     });
     let controllers = controllers.collect::<Result<_>>()?;

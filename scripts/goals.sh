@@ -11,5 +11,5 @@ target=${CARGO_TARGET_DIR:-target}
 program=$target/release/pk3c-ccp
 scenarios=${SCENARIOS:-scenarios/goals.toml}
 results=$target/goals-sim
-"$program" lab run --scenarios "$scenarios" --cc cubic,pk3c --backend sim --reps "${REPS:-3}" --out "$results"
+"$program" lab run --scenarios "$scenarios" --cc cubic,bbr,pk3c --backend sim --reps "${REPS:-3}" --out "$results"
 "$program" lab score "$results" --scenarios "$scenarios" "$@"

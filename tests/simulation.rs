@@ -317,8 +317,8 @@ fn a_bad_flag_is_named_with_its_remedy() {
         refused(&[flag, value], &[flag, value, remedy]);
     }
     refused(
-        &["--flows", "pk3c,bbr"],
-        &["no bbr", "--backend host", "cubic"],
+        &["--flows", "pk3c,vegas"],
+        &["no vegas", "--backend host", "cubic"],
     );
     refused(&["--flows", "pkc3"], &["no pkc3: did you mean `pk3c`?"]);
     refused(&["--flows", "nonsense"], &["no nonsense: it has cubic"]);

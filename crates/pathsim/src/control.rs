@@ -29,15 +29,41 @@ pub struct Ack {
     pub delivery_rate: u64,
     /// Send rate over the same flight, bytes/s; 0 if not known.
     pub send_rate: u64,
+    /// The same as the kernel samples it; `None` if the newest packet's flight tells nothing.
+    pub sample: Option<RateSample>,
+    /// Packets delivered so far.
+    pub total_delivered: u64,
     /// Highest segment that is acknowledged together with all before it.
     pub acked_to: u64,
     /// The segment to be sent next.
     pub next_segment: u64,
     /// Whether losses of a reduction that was made already are being repaired.
     pub in_recovery: bool,
+    /// Whether what a timeout declared lost is being repaired.
+    pub after_timeout: bool,
     /// Whether the congestion window held the flow back within the last RTT; the receive window, pacing or a
     /// lack of data do not count.
     pub window_limited: bool,
+}
+
+/// What was delivered while the newest packet was on its way (Linux, `tcp_rate.c`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateSample {
+    /// Packets.
+    pub delivered: u64,
+    /// Packets that had been delivered when it was sent.
+    pub prior_delivered: u64,
+    /// What that took, or sending it if that took longer, ns; never 0.
+    pub interval_ns: u64,
+    /// Whether it was sent while the application had nothing more to send.
+    pub app_limited: bool,
+}
+
+impl RateSample {
+    /// Packets/s.
+    pub fn rate(&self) -> f64 {
+        self.delivered as f64 * SECOND as f64 / self.interval_ns.max(1) as f64
+    }
 }
 
 /// How a flow may send now.

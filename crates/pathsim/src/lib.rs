@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Sender ──▶ Link (rate, queue, loss, jitter) ──▶ propagation ──▶ Receiver
-//!     ▲  └ Controller: Reno, Cubic, CcpFlow(program + Agent)            │
+//!     ▲  └ Controller: Reno, Cubic, Bbr, CcpFlow(program + Agent)            │
 //!     └──────────────── ACKs, with their delay and loss ────────────────┘
 //! ```
 //!
@@ -24,6 +24,7 @@
 //! - a probe that repairs a loss at the tail does not reduce the window.
 #![forbid(unsafe_code)]
 
+mod bbr;
 mod ccp;
 mod control;
 mod cubic;
@@ -39,8 +40,9 @@ mod scenario;
 mod sender;
 mod simulation;
 
+pub use bbr::Bbr;
 pub use ccp::{Agent, CcpFlow, UPTIME_US};
-pub use control::{Ack, Controller, FixedRate, Sending};
+pub use control::{Ack, Controller, FixedRate, RateSample, Sending};
 pub use cubic::Cubic;
 pub use distribution::Distribution;
 pub use reno::Reno;

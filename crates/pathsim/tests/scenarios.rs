@@ -1,9 +1,9 @@
-//! Whole runs: what theory and the RFCs say of Reno and Cubic holds in the simulator. Every test has bounds in numbers.
+//! Whole runs: what theory and the RFCs say of Reno, Cubic and BBR holds in the simulator. Every test has bounds in numbers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathsim::{
-    Controller, Cubic, FixedRate, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, QueueLimit,
+    Bbr, Controller, Cubic, FixedRate, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, QueueLimit,
     RateSchedule, Reno, Results, SECOND, Scenario, Simulation, Source, Trace, Transport,
 };
 use std::sync::Arc;
@@ -32,6 +32,7 @@ fn controller(scheme: &str) -> Box<dyn Controller> {
         "reno" => Box::new(Reno::default()),
         "cubic" => Box::new(Cubic::default()),
         "rfc9438" => Box::new(Cubic::rfc9438()),
+        "bbr" => Box::new(Bbr::new(7)),
         other => panic!("{other}"),
     }
 }
@@ -285,4 +286,53 @@ fn a_minute_of_ten_flows_at_100_mbit_takes_less_than_15_s() {
     let out = run(scenario);
     assert!(out.events > 1_000_000, "{}", out.events);
     assert!(began.elapsed().as_secs() < 15, "{:?}", began.elapsed());
+}
+
+/// Its model keeps the queue below one bandwidth-delay product however deep the buffer is, and it ignores losses.
+#[test]
+fn bbr_follows_its_model_and_no_losses() {
+    let mut path = path();
+    path.queue = QueueLimit::Packets(8 * 167);
+    path.loss = Loss::Random(0.02);
+    let out = run(scenario(path.clone(), &["bbr"]));
+    assert!(out.share > 0.95, "{}", out.share);
+    let p95 = out.rtt_p95_ms.unwrap();
+    assert!(p95 < 60.0, "{p95}");
+    let cubic = run(scenario(path, &["cubic"]));
+    assert!(cubic.share < 0.2, "{}", cubic.share);
+}
+
+/// Every ten seconds it lets the queue out, to see the path's RTT: all of its flows at the same time.
+#[test]
+fn bbr_lets_the_queue_out_every_ten_seconds() {
+    let mut scenario = scenario(path(), &["bbr", "bbr"]);
+    scenario.duration_ns = 50 * SECOND;
+    scenario.series = true;
+    let out = run(scenario);
+    let empty = |bins: &[pathsim::Bin]| -> Vec<usize> {
+        let low = |bin: &pathsim::Bin| bin.rtt_ms > 0.0 && bin.rtt_ms < 43.0;
+        let begins = |at: &usize| low(&bins[*at]) && !low(&bins[*at - 1]);
+        (100..bins.len()).filter(begins).collect()
+    };
+    let seen = empty(&out.flows[0].series);
+    assert!((4..=5).contains(&seen.len()), "{seen:?}");
+    let gaps = seen.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(
+        gaps.clone().all(|gap| (100..=108).contains(&gap)),
+        "{seen:?}"
+    );
+}
+
+/// Beside Cubic it takes most of a short buffer, and gets little of a deep one.
+#[test]
+fn bbr_beside_cubic_depends_on_the_buffer() {
+    let own = |queue: f64| {
+        let mut path = path();
+        path.queue = QueueLimit::Packets((queue * 167.0) as u32);
+        let out = run(scenario(path, &["bbr", "cubic"]));
+        out.flows[0].goodput_mbps / out.goodput_mbps
+    };
+    let (short, deep) = (own(0.5), own(8.0));
+    assert!(short > 0.7, "{short}");
+    assert!(deep < 0.3, "{deep}");
 }

@@ -34,8 +34,6 @@ pub(super) struct Report {
 struct Simulator {
     run_s: u64,
     seed: u64,
-    /// What a comparison with real TCP has and this one has not.
-    lacks: [&'static str; 1],
 }
 
 impl fmt::Display for Report {
@@ -43,7 +41,7 @@ impl fmt::Display for Report {
         writeln!(f, "{}", table::render(&self.rows))?;
         writeln!(
             f,
-            "SIMULATED ({DURATION_S} s of virtual time per run, seed {SEED}): no kernel and no BBR took part, Reno stands in its place.\n\
+            "SIMULATED ({DURATION_S} s of virtual time per run, seed {SEED}): no kernel took part.\n\
              share: goodput / (rate x 1448/1500 x (1 - loss)); RTT: every sample, not smoothed"
         )
     }
@@ -81,18 +79,12 @@ pub(super) fn compare(flags: &str, why: Vec<String>) -> Result<Report> {
         simulator: Simulator {
             run_s: DURATION_S,
             seed: SEED,
-            lacks: ["bbr"],
         },
     })
 }
 
-/// The simulator has no BBR; Reno stands in its place.
 fn schemes() -> [Scheme; 3] {
-    [
-        Scheme::kernel("cubic"),
-        Scheme::kernel("reno"),
-        Scheme::PK3C,
-    ]
+    [Scheme::kernel("cubic"), Scheme::kernel("bbr"), Scheme::PK3C]
 }
 
 fn plan(path: &PathSpec, flows: u32) -> Plan {

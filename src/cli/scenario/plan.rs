@@ -141,7 +141,7 @@ impl Plan {
                 None => String::new(),
             };
             bail!(
-                "the simulator has no {lacking}: {remedy}it has cubic, reno, udp and, of the agent, {}",
+                "the simulator has no {lacking}: {remedy}it has cubic, bbr, reno, udp and, of the agent, {}",
                 Algorithm::names()
             );
         }

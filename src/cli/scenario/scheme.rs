@@ -11,7 +11,7 @@ use std::str::FromStr;
 const MAX_NAME: usize = 15;
 
 /// What the simulator has, but for udp.
-const SIMULATED: [&str; 6] = ["pk3c", "vivace", "upstream", "exp", "cubic", "reno"];
+const SIMULATED: [&str; 7] = ["pk3c", "vivace", "upstream", "exp", "cubic", "reno", "bbr"];
 /// Those that come with Linux, and the later BBRs.
 const LINUX: [&str; 20] = [
     "bbr",
@@ -41,7 +41,7 @@ const LINUX: [&str; 20] = [
 pub(in crate::cli) enum Scheme {
     /// An algorithm of this project's agent. `pk3c` is also what `--algorithm` of the agent says.
     Agent(Algorithm),
-    /// A congestion control of the kernel by its name. The simulator has cubic and reno.
+    /// A congestion control of the kernel by its name. The simulator has cubic, reno and bbr.
     Kernel(String),
     /// Packets without congestion control, bit/s of payload.
     Udp(u64),
@@ -73,7 +73,7 @@ impl Scheme {
     pub(in crate::cli) fn is_simulated(&self) -> bool {
         match self {
             Self::Agent(_) | Self::Udp(_) => true,
-            Self::Kernel(name) => name == "cubic" || name == "reno",
+            Self::Kernel(name) => ["cubic", "reno", "bbr"].contains(&name.as_str()),
             Self::Command(_) => false,
         }
     }
@@ -199,7 +199,8 @@ mod tests {
             ("exp", true),
             ("cubic", true),
             ("udp:1mbit", true),
-            ("bbr", false),
+            ("bbr", true),
+            ("vegas", false),
             ("kernel:pk3c", false),
         ] {
             let scheme: Scheme = text.parse().unwrap();

@@ -3,7 +3,7 @@
 
 use crate::cli::scenario::{Plan, Scheme};
 use anyhow::{Context, Result, bail};
-use pathsim::{Controller, Cubic, FixedRate, Reno, Results, SECOND, Simulation, WIRE};
+use pathsim::{Bbr, Controller, Cubic, FixedRate, Reno, Results, SECOND, Simulation, WIRE};
 use pk3c_ccp::params::{Algorithm, Params};
 use pk3c_ccp::simulate::{Decided, DecisionLog, Simulator};
 use pk3c_ccp::units::Micros;
@@ -152,6 +152,7 @@ pub(in crate::cli) fn prepare<'a>(
         controllers.push(match scheme {
             Scheme::Kernel(name) if name == "cubic" => Box::new(Cubic::default()),
             Scheme::Kernel(name) if name == "reno" => Box::new(Reno::default()),
+            Scheme::Kernel(name) if name == "bbr" => Box::new(Bbr::new(flow_seed(job, number))),
             Scheme::Udp(bps) => Box::new(FixedRate { rate: bps / 8 }),
             Scheme::Agent(algorithm) => {
                 let known = tuned.iter().find(|(known, _)| known == algorithm);
@@ -168,7 +169,7 @@ pub(in crate::cli) fn prepare<'a>(
                     Box::new(simulator.exp_flow(start))
                 } else {
                     log = (keep.decisions > 0).then(|| DecisionLog::new(keep.decisions));
-                    let seed = job.seed.wrapping_mul(1_000_003).wrapping_add(number);
+                    let seed = flow_seed(job, number);
                     Box::new(simulator.logged_flow(params, seed, start, latency, log.clone()))
                 }
             }
@@ -179,6 +180,11 @@ pub(in crate::cli) fn prepare<'a>(
     let simulation = Simulation::new(scenario, controllers)
         .with_context(|| format!("scenario {id} cannot be simulated"))?;
     Ok((simulation, logs))
+}
+
+/// Chance of the flow with this number.
+fn flow_seed(job: &Job<'_>, number: u64) -> u64 {
+    job.seed.wrapping_mul(1_000_003).wrapping_add(number)
 }
 
 /// The parameters of flows under an algorithm; `pk3c` is what the given ones choose.

@@ -34,7 +34,7 @@ pub(super) struct TableArgs {
         long,
         value_name = "SCHEME,...",
         value_delimiter = ',',
-        default_value = "cubic,upstream,vivace,pk3c"
+        default_value = "cubic,bbr,upstream,vivace,pk3c"
     )]
     cc: Vec<Scheme>,
     /// Runs of each scenario and scheme, with seeds from the scenario's on; cells are means

@@ -163,7 +163,12 @@ impl Sender {
         let board = &self.board;
         let (delivery_rate, send_rate) = found
             .newest
+            .as_ref()
             .map_or((0, 0), |newest| newest.rates(board.delivered, now_ns));
+        let min_rtt_ns = self.clock.min_rtt_ns;
+        let sample = found
+            .newest
+            .and_then(|newest| newest.sample(board.delivered, now_ns, min_rtt_ns));
         let window = controller.sending().cwnd;
         let pending = self
             .application
@@ -181,9 +186,12 @@ impl Sender {
             pending_bytes: pending.saturating_mul(MSS),
             delivery_rate,
             send_rate,
+            sample,
+            total_delivered: board.delivered,
             acked_to: board.una,
             next_segment: board.next,
             in_recovery: matches!(self.state, State::Recovery(_)),
+            after_timeout: matches!(self.state, State::Timeout(_)),
             window_limited: self.held == Held::Window || prior_una < self.limited_until,
         });
         rtt_ns
@@ -295,6 +303,9 @@ impl Sender {
             send(self.transmit(now_ns, segment, again));
             sent += 1;
         };
+        if self.held == Held::NoData {
+            self.board.limit();
+        }
         if let Some(rate) = rate
             && sent > 0
         {

@@ -1,6 +1,7 @@
 //! Rate samples as the kernel's `tcp_rate.c` makes them: what was delivered between the last delivery
 //! before a packet was sent and its own, over the time that took, and over the time it took to send.
 
+use crate::control::RateSample;
 use crate::{MSS, SECOND};
 
 /// What a packet remembers of the moment it was sent.
@@ -12,6 +13,8 @@ pub(super) struct Snapshot {
     pub(super) delivered_ns: u64,
     /// Since when the flight was sent.
     pub(super) flight_start_ns: u64,
+    /// Whether the application had nothing more to send.
+    pub(super) app_limited: bool,
 }
 
 impl Snapshot {
@@ -20,6 +23,7 @@ impl Snapshot {
             delivered: 0,
             delivered_ns: now_ns,
             flight_start_ns: now_ns,
+            app_limited: false,
         }
     }
 }
@@ -44,5 +48,24 @@ impl Newest {
             over(now_ns.saturating_sub(self.snapshot.delivered_ns)),
             over(self.sent_ns.saturating_sub(self.snapshot.flight_start_ns)),
         )
+    }
+
+    /// The same as one sample. What took less than the smallest RTT was acknowledged before, by a retransmission's first form.
+    pub(super) fn sample(
+        &self,
+        delivered: u64,
+        now_ns: u64,
+        min_rtt_ns: u64,
+    ) -> Option<RateSample> {
+        let snapshot = &self.snapshot;
+        let arriving_ns = now_ns.saturating_sub(snapshot.delivered_ns);
+        let sending_ns = self.sent_ns.saturating_sub(snapshot.flight_start_ns);
+        let interval_ns = arriving_ns.max(sending_ns);
+        (interval_ns > 0 && interval_ns >= min_rtt_ns).then_some(RateSample {
+            delivered: delivered - snapshot.delivered,
+            prior_delivered: snapshot.delivered,
+            interval_ns,
+            app_limited: snapshot.app_limited,
+        })
     }
 }

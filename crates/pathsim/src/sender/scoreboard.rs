@@ -87,6 +87,8 @@ pub(super) struct Scoreboard {
     pub(super) delivered: u64,
     /// State of the rate samples.
     pub(super) snapshot: Snapshot,
+    /// The application had nothing more to send until so many are delivered.
+    app_limited_until: u64,
 
     rack_tx: u64,
     rack_rtt_ns: u64,
@@ -109,6 +111,7 @@ impl Scoreboard {
             lost_queue: VecDeque::new(),
             delivered: 0,
             snapshot: Snapshot::at(start_ns),
+            app_limited_until: 0,
             rack_tx: 0,
             rack_rtt_ns: 0,
             reordering: false,
@@ -127,6 +130,7 @@ impl Scoreboard {
                 ..Snapshot::at(now_ns)
             };
         }
+        self.snapshot.app_limited = self.delivered < self.app_limited_until;
         if again {
             let at = (segment - self.una) as usize;
             if let Some(old) = self.segments[at].tx.checked_sub(self.first_tx) {
@@ -159,6 +163,11 @@ impl Scoreboard {
             segment,
             sent_ns: now_ns,
         }
+    }
+
+    /// The application has nothing more to send: what is in flight is all there is.
+    pub(super) fn limit(&mut self) {
+        self.app_limited_until = (self.delivered + self.in_flight).max(1);
     }
 
     /// Takes a packet that has arrived.
