@@ -1,52 +1,25 @@
 //! The competitor: a share beside flows that fill the queue.
 //!
 //! A flow that yields to every queue gets nothing beside flows that do not. While the compete handbrake says so, the
-//! flow therefore does as they do, and follows the window law of RFC 9438 (Cubic):
+//! flow therefore does as they do:
 //!
 //! ```text
-//!   W(t) = C (t - K)^3 + W_max     after a loss: W_max = W, W = 0.7 W     rate = W / RTT
+//!   a queue that no action empties          Cubic's window law ([`cubic`])
+//!   one that empties every ten seconds      BBR's model ([`bbr`])
 //! ```
 //!
-//! The window is what sends: the pacer is faster than the rate, and only spreads bursts. So a packet follows an ACK, into the
-//! place in the queue that was freed. A flow that is paced at W / RTT finds a full queue taken by those who follow their ACKs,
-//! and loses more than its share.
-//!
-//! The same law beside the same law gives the same share at every depth of the queue and every number of flows, which
-//! no increase by a fixed part per RTT does: that is too slow at one depth and too fast at another, since Cubic's growth
-//! is one per second, not per RTT. Losses at an empty queue are the path's and are ignored.
-//!
-//! A flow that goes on growing without a loss, while no high queue stands, takes what others yield: they are none that fill
-//! the queue. The competition is then over, and the flow goes back to what it had before that growth.
-//!
-//! Limits: Cubic needs several of its periods (10 to 20 s each) until flows are equal; its fairness between flows of
-//! different RTTs is Cubic's.
+//! A flow that goes on growing without a loss by Cubic's law, while no high queue stands, takes what others yield: they are none
+//! that fill the queue. The competition is then over, and the flow goes back to what it had before that growth.
 
-use crate::estimate::{Estimator, LossClass};
+mod bbr;
+mod cubic;
+
+use crate::estimate::Estimator;
 use crate::handbrake::View;
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
-
-/// Cubic's growth, packets/s^3. Source: RFC 9438 has 0.4; a quarter more makes up for the tests of the queue, during which
-/// the flow yields (simulated share beside one Cubic, 0.5 to 8 BDP: 0.32 to 0.40 with 0.4, 0.37 to 0.42 with 0.5).
-const CUBIC_C: f64 = 0.5;
-/// What a loss leaves of the window. Source: RFC 9438, section 4.6.
-const BETA: f64 = 0.7;
-/// Growth of the Reno-friendly window, packets per RTT. Source: RFC 9438, section 4.3.
-const FRIENDLY_PKTS: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// The window grows by at most this factor per RTT. Source: RFC 9438, section 4.2.
-const GROWTH_MAX: f64 = 1.5;
-/// Growth of the window without a loss, at no high queue, that shows others yielding. Source: simulated, 100 own flows: Jain's
-/// index .96 to .99 over four seeds; and without "at no high queue" four flows beside four Cubics, which begin with a hundredth of
-/// the path, get .33 of it instead of .45.
-const GROWN: f64 = 3.0;
-/// The pacer's rate over W / RTT. Source: Linux has 1.2 (`tcp_pacing_ca_ratio`); a little more, so that an interval that follows
-/// its ACKs is not taken for one that was paced, from which bytes per packet are learnt. Simulated beside one Cubic, 0.5 to 2
-/// BDP: own shares .30 to .34 with 1.0, .37 to .42 with 1.25.
-pub const PACING_GAIN: f64 = 1.25;
-/// Smallest window, packets.
-const WINDOW_MIN_PKTS: f64 = 2.0;
-/// RTTs after a loss until the next counts: the rest of the full queue.
-const HOLDOFF_RTTS: f64 = 1.5;
+use bbr::Bbr;
+use cubic::Cubic;
 
 /// Why a competition is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,189 +30,119 @@ pub enum End {
     OthersYield(f64),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Law {
+    Cubic(Cubic),
+    Bbr(Bbr),
+}
+
 /// A flow that competes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Competitor {
     until: Micros,
-    /// The window with which it began, or went on after the last loss.
-    base_pkts: f64,
-    window_pkts: f64,
-    /// Window at the last loss.
-    max_pkts: f64,
-    /// Begin of the present growth, the window then, and its Reno-friendly window.
-    epoch: Micros,
-    start_pkts: f64,
-    friendly_pkts: f64,
-    patient_until: Micros,
-    seen: Micros,
+    law: Law,
 }
 
 impl Competitor {
-    /// Begins with a window of `window_pkts`, and ends at `until`.
+    /// Begins with a window of `window_pkts` by Cubic's law, and ends at `until`.
     #[must_use]
-    pub fn new(window_pkts: f64, now: Micros, until: Micros) -> Self {
-        let window_pkts = window_pkts.max(WINDOW_MIN_PKTS);
+    pub fn beside_cubic(window_pkts: f64, now: Micros, until: Micros) -> Self {
         Self {
             until,
-            base_pkts: window_pkts,
-            window_pkts,
-            max_pkts: window_pkts,
-            epoch: now,
-            start_pkts: window_pkts,
-            friendly_pkts: window_pkts,
-            patient_until: Micros::ZERO,
-            seen: now,
+            law: Law::Cubic(Cubic::new(window_pkts, now)),
         }
+    }
+
+    /// Begins at `rate` by BBR's model, with the gain of number `turn`, and ends at `until`.
+    #[must_use]
+    pub fn beside_bbr(rate: Rate, turn: u8, until: Micros) -> Self {
+        Self {
+            until,
+            law: Law::Bbr(Bbr::new(rate, turn)),
+        }
+    }
+
+    /// Whether it follows BBR's model.
+    #[must_use]
+    pub fn follows_bbr(&self) -> bool {
+        matches!(self.law, Law::Bbr(_))
+    }
+
+    /// BBR was seen again: goes on until `until`.
+    pub fn go_on(&mut self, until: Micros) {
+        self.until = self.until.max(until);
     }
 
     /// Whether the competition is over, and why: the queue is then tested.
     #[must_use]
     pub fn end(&self, view: &View<'_>) -> Option<End> {
-        let grown = self.window_pkts > self.base_pkts * GROWN;
-        if grown && !view.stands_high() {
-            return Some(End::OthersYield(self.base_pkts / self.window_pkts));
+        if let Law::Cubic(cubic) = &self.law
+            && let Some(part) = cubic.kept()
+            && !view.stands_high()
+        {
+            return Some(End::OthersYield(part));
         }
         (view.est.now() >= self.until).then_some(End::Time)
     }
 
     /// Packets in flight that it aims at.
     #[must_use]
-    pub fn window_pkts(&self) -> f64 {
-        self.window_pkts
+    pub fn window_pkts(&self, est: &Estimator, pkt_bytes: f64) -> f64 {
+        match &self.law {
+            Law::Cubic(cubic) => cubic.window_pkts(),
+            Law::Bbr(bbr) => bbr.window_pkts(est, pkt_bytes),
+        }
     }
 
-    /// The rate that keeps the window in flight.
+    /// The rate that it holds.
     #[must_use]
     pub fn rate(&self, est: &Estimator, pkt_bytes: f64) -> Rate {
-        Rate::from_bytes_in(self.window_pkts * pkt_bytes, est.srtt())
+        match &self.law {
+            Law::Cubic(cubic) => cubic.rate(est, pkt_bytes),
+            Law::Bbr(bbr) => bbr.rate(),
+        }
+    }
+
+    /// The pacer's rate over that one: by Cubic's law the window decides, by BBR's model both.
+    #[must_use]
+    pub fn pacing_gain(&self) -> f64 {
+        match &self.law {
+            Law::Cubic(_) => cubic::PACING_GAIN,
+            Law::Bbr(bbr) => bbr.gain(),
+        }
     }
 
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
-        let &View {
-            mi, est, pkt_bytes, ..
-        } = view;
-        let (now, srtt) = (est.now(), est.srtt());
-        let elapsed = now - self.seen;
-        self.seen = now;
-        let class = est.class(mi);
-        let lossy = mi.lost_pkts >= 1.0
-            && class != LossClass::Random
-            && (class == LossClass::Congestive || est.excess_loss(mi) > 0.0);
-        if lossy && now >= self.patient_until {
-            self.patient_until = now + srtt * HOLDOFF_RTTS;
-            // Fast convergence: a flow that could not grow leaves room for others.
-            let shrinking = self.window_pkts < self.max_pkts;
-            self.max_pkts = self.window_pkts * if shrinking { (1.0 + BETA) / 2.0 } else { 1.0 };
-            self.window_pkts = (self.window_pkts * BETA).max(WINDOW_MIN_PKTS);
-            (self.epoch, self.start_pkts) = (now, self.window_pkts);
-            (self.friendly_pkts, self.base_pkts) = (self.window_pkts, self.window_pkts);
-            return (self.rate(est, pkt_bytes), Reason::CompeteLoss);
+        match &mut self.law {
+            Law::Cubic(cubic) => cubic.on_mi(view),
+            Law::Bbr(bbr) => {
+                let reason = bbr.on_mi(view);
+                (bbr.rate(), reason)
+            }
         }
-        if mi.sent_less_than(self.rate(est, pkt_bytes)) || mi.stalled {
-            // What was not used does not grow, and the clock of the growth stands still.
-            self.epoch = (self.epoch + elapsed).min(now);
-            return (self.rate(est, pkt_bytes), Reason::AppLimited);
-        }
-        let rtts = (elapsed / srtt).min(2.0);
-        self.friendly_pkts += FRIENDLY_PKTS * rtts;
-        let k = libm::cbrt((self.max_pkts - self.start_pkts).max(0.0) / CUBIC_C);
-        let since = (now - self.epoch).as_secs() - k;
-        let cubic = CUBIC_C * since * since * since + self.max_pkts;
-        let limit = self.window_pkts * (1.0 + (GROWTH_MAX - 1.0) * rtts);
-        self.window_pkts = cubic
-            .max(self.friendly_pkts)
-            .clamp(self.window_pkts, limit.max(self.window_pkts));
-        (self.rate(est, pkt_bytes), Reason::Compete)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::SlotContext;
-    use crate::estimate::tests::report;
     use crate::params::Params;
-
-    const PKT: f64 = 1000.0;
-    const RTT_US: u64 = 100_000;
-
-    /// Intervals of 100 ms, one after the other; `lossy` tells in which of them three packets are lost at a full queue.
-    fn windows(start_pkts: f64, rounds: u64, lossy: impl Fn(u64) -> bool) -> Vec<(f64, Reason)> {
-        let params = Params::default();
-        let mut est = Estimator::new(&params);
-        let context = |asked| SlotContext {
-            asked,
-            length: Micros::new(RTT_US),
-            mss_bytes: PKT,
-        };
-        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
-        est.observe(&report(9, 1, &[(0, RTT_US, 0); 8], 1000), context(None));
-        let mut competitor = Competitor::new(start_pkts, est.now(), Micros::MAX);
-        let mut path = Vec::new();
-        for round in 1..=rounds {
-            let rate = competitor.rate(&est, PKT);
-            let gap = (1e6 * PKT / rate.bytes_per_sec()) as u64;
-            let acks: Vec<_> = (0..RTT_US / gap)
-                .map(|i| (i * gap, RTT_US, u64::from(lossy(round) && i < 3)))
-                .collect();
-            let raw = report(33, round * RTT_US, &acks, RTT_US);
-            let mi = est.observe(&raw, context(Some(rate)));
-            let view = View {
-                mi: &mi,
-                est: &est,
-                rate,
-                pkt_bytes: PKT,
-                params: &params,
-            };
-            let (_, reason) = competitor.on_mi(&view);
-            path.push((competitor.window_pkts(), reason));
-        }
-        path
-    }
-
-    #[test]
-    fn the_window_follows_rfc_9438() {
-        // A loss at 100 packets: 70, and back at 100 after K = cbrt(30 / 0.5) = 3.9 s.
-        let path = windows(100.0, 120, |round| round == 1);
-        assert_eq!(path[0].1, Reason::CompeteLoss);
-        assert!((path[0].0 - 70.0).abs() < 1e-9, "{path:?}");
-        let back = path.iter().position(|(pkts, _)| *pkts >= 99.5).unwrap();
-        // The plateau is flat: 99.5 is reached about a second before K.
-        assert!((26..=44).contains(&back), "{back}");
-        let (end, _) = path[119];
-        let since: f64 = 11.9 - 3.915;
-        assert!(
-            (end - (100.0 + CUBIC_C * since.powi(3))).abs() < 12.0,
-            "{end}"
-        );
-        assert!(path.windows(2).skip(1).all(|pair| pair[1].0 >= pair[0].0));
-    }
-
-    #[test]
-    fn a_full_queue_is_answered_once_per_round_trip() {
-        let path = windows(100.0, 2, |_| true);
-        assert_eq!(path[0].1, Reason::CompeteLoss);
-        assert_ne!(path[1].1, Reason::CompeteLoss, "the rest of the same queue");
-        let path = windows(2.0, 400, |_| true);
-        assert!(
-            path.iter()
-                .all(|(pkts, _)| *pkts >= WINDOW_MIN_PKTS && pkts.is_finite())
-        );
-    }
 
     #[test]
     fn others_that_yield_end_it_before_its_time() {
         let params = Params::default();
         let end = |grown: f64, rtt: u64| {
             let (est, mi) = crate::handbrake::tests::interval(Rate::from_mbit(40.0), rtt, 1);
-            let mut competitor = Competitor::new(100.0, est.now(), Micros::MAX);
-            competitor.window_pkts *= grown;
+            let competitor = Competitor {
+                until: Micros::MAX,
+                law: Law::Cubic(Cubic::new(100.0, est.now()).grown(grown)),
+            };
             competitor.end(&View {
                 mi: &mi,
                 est: &est,
                 rate: Rate::from_mbit(40.0),
-                pkt_bytes: PKT,
+                pkt_bytes: 1000.0,
                 params: &params,
             })
         };

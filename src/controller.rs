@@ -255,6 +255,7 @@ impl Controller {
         };
         self.resized_reports = self.resized_reports.saturating_sub(1);
         let mi = self.est.observe(raw, context);
+        let bbr_until = asked.and_then(|_| self.meets_bbr(&mi));
         let decision = match self.phase {
             _ if self.switched => self.on_switch(),
             _ if raw.timeout() => self.on_timeout(),
@@ -263,6 +264,7 @@ impl Controller {
             Phase::Startup(_) => self.on_startup(&mi),
             Phase::Drain { since, from } => self.on_drain(&mi, since, from),
             _ if asked.is_none() => self.wait(Reason::Wait),
+            _ if bbr_until.is_some() => self.on_bbr(bbr_until.unwrap_or_default()),
             Phase::Compete(_) => self.on_competition(&mi),
             Phase::Vivace(_) => self.on_trial(&mi),
             Phase::Aimd(_) => self.on_climb(&mi),

@@ -192,6 +192,7 @@ reasons! {
     LongerPath "longer-path" "A queue that no drain empties and that never moves: it is the path's own RTT.";
     CompeteStart "compete-start" "A queue that no drain empties: others fill it, compete with them.";
     Compete "compete" "Competing: grow.";
+    CompeteBbr "compete-bbr" "The queue empties as BBR empties it: do as BBR does.";
     CompeteLoss "compete-loss" "Competing: loss, back off.";
     CompeteEnd "compete-end" "Competed long enough: test whether the queue empties.";
     Restart "restart" "The path bears far more than it did: start fast again.";

@@ -9,7 +9,7 @@
 use super::start::FIRST_GAIN;
 use super::{Controller, Phase};
 use crate::aimd::Aimd;
-use crate::compete::{Competitor, PACING_GAIN};
+use crate::compete::Competitor;
 use crate::handbrake;
 use crate::params::Algorithm;
 use crate::plan::{Command, Plan};
@@ -175,8 +175,10 @@ impl Controller {
 
     /// What the pacer is told: the rate, or more where the window decides.
     fn paced(&self) -> Rate {
-        match self.phase {
-            Phase::Compete(_) => (self.rate * PACING_GAIN).min(self.params.max_rate),
+        match &self.phase {
+            Phase::Compete(competitor) => {
+                (self.rate * competitor.pacing_gain()).min(self.params.max_rate)
+            }
             _ => self.rate,
         }
     }
@@ -260,7 +262,9 @@ impl Controller {
                     .min(init_pkts + STARTUP_WINDOW_GROWTH * self.est.delivered_pkts().max(carried))
             }
             Phase::Drain { .. } => DRAIN_WINDOW_GAIN * pkts_in(self.rate, self.est.rtt_min()),
-            Phase::Compete(competitor) => competitor.window_pkts(),
+            Phase::Compete(competitor) => {
+                competitor.window_pkts(&self.est, self.est.pkt_bytes(self.mss_bytes))
+            }
             Phase::PlainStart(_) => STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt),
             Phase::Vivace(_) | Phase::Aimd(_) | Phase::Upstream(_) => {
                 let highest = self.plan.highest();

@@ -6,9 +6,11 @@ use crate::compete::{Competitor, End};
 use crate::estimate::Mi;
 use crate::handbrake::loss::MIN_PKTS;
 use crate::handbrake::{CompeteRule, Effect, View};
+use crate::params::Algorithm;
 use crate::plan::{Decision, Reason};
 use crate::startup::MIN_SAMPLES;
 use crate::units::{Micros, Rate};
+use rand::Rng;
 
 /// Length of a drain, and its limit while more than a part of the smallest RTT still stands and its RTT is not flat.
 const DRAIN_RTTS: f64 = 1.5;
@@ -77,12 +79,39 @@ impl Controller {
                 let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
                 let window_pkts = window_pkts
                     .unwrap_or_else(|| from.max(self.rate).bytes_in(self.est.srtt()) / pkt_bytes);
-                let competitor = Competitor::new(window_pkts, self.est.now(), until);
+                let competitor = Competitor::beside_cubic(window_pkts, self.est.now(), until);
                 self.rate = self.bounded(competitor.rate(&self.est, pkt_bytes));
                 let command = self.compete(competitor);
                 Some(self.decide(Reason::CompeteStart, Some(command)))
             }
         }
+    }
+
+    /// Looks whether BBR shares the path, and the flow does not follow its model yet.
+    pub(super) fn meets_bbr(&mut self, mi: &Mi) -> Option<Micros> {
+        let looks = matches!(
+            self.phase,
+            Phase::Vivace(_) | Phase::Aimd(_) | Phase::Compete(_)
+        );
+        if !looks || self.params.chosen() != Algorithm::Pk3c {
+            return None;
+        }
+        let mut judge = self.rules.compete;
+        let until = judge.note_bbr(&self.view(mi));
+        self.rules.compete = judge;
+        match (&mut self.phase, until) {
+            (Phase::Compete(competitor), Some(until)) if competitor.follows_bbr() => {
+                competitor.go_on(until);
+                None
+            }
+            _ => until,
+        }
+    }
+
+    pub(super) fn on_bbr(&mut self, until: Micros) -> Decision {
+        let turn = self.rng.random();
+        let command = self.compete(Competitor::beside_bbr(self.rate, turn, until));
+        self.decide(Reason::CompeteBbr, Some(command))
     }
 
     pub(super) fn on_competition(&mut self, mi: &Mi) -> Decision {
@@ -92,12 +121,15 @@ impl Controller {
         };
         let (rate, reason) = competitor.on_mi(&view);
         let mut judge = self.rules.compete;
-        let alone = judge.is_alone(&view);
+        let beside_bbr = competitor.follows_bbr();
+        let alone = judge.is_alone(&view) && !beside_bbr;
         let end = competitor.end(&view).filter(|_| !alone);
         let mut kept = 1.0;
         match end {
+            Some(End::Time) if beside_bbr => judge.yielded_to(),
             Some(End::Time) => {
-                judge.competed(competitor.window_pkts(), view.est.now(), &self.params);
+                let window_pkts = competitor.window_pkts(&self.est, view.pkt_bytes);
+                judge.competed(window_pkts, view.est.now(), &self.params);
             }
             Some(End::OthersYield(part)) => {
                 judge.yielded_to();
@@ -116,6 +148,11 @@ impl Controller {
         if end.is_some() {
             let command = self.drain(from);
             return self.decide(Reason::CompeteEnd, Some(command));
+        }
+        if beside_bbr {
+            // The same rate with another gain.
+            let command = self.steered();
+            return self.decide(reason, Some(command));
         }
         self.rate = from;
         self.steer(rate, reason)

@@ -13,6 +13,7 @@
 //!   stands high, though a climber has given up most of its rate      the same
 //!   stands through twelve back-offs of a climber in a row            the same
 //!   grows through eight back-offs of a climber ([`rise`])            the same
+//!   empties every ten seconds ([`dips`])    BBR's                    compete while that lasts
 //! ```
 //!
 //! In a drain we have less than a bandwidth-delay product in flight. If we are alone, the queue is then empty, so all
@@ -37,6 +38,7 @@
 //! queue empty. Where RTTs jitter, one that is far below the others makes a longer path doubtful, which is then competed with until
 //! the window of the smallest RTT ends.
 
+mod dips;
 mod rise;
 
 use super::View;
@@ -44,6 +46,7 @@ use super::queue::HOLDOFF_RTTS;
 use crate::estimate::RttStats;
 use crate::params::{Handbrake, Params};
 use crate::units::{Micros, Rate};
+use dips::Dips;
 use rise::Rise;
 
 /// The RTT is flat if its mean is above its smallest by less than this part, or by less than so many packets.
@@ -160,6 +163,8 @@ pub struct CompeteRule {
     first_met: Micros,
     /// Whether it grows through them.
     rise: Rise,
+    /// Whether it empties as BBR's does.
+    dips: Dips,
     /// When the first queue action was whose queue still stands; zero for none.
     suspected: Micros,
     /// Since when the queue is empty during a competition; zero for not.
@@ -209,6 +214,15 @@ impl CompeteRule {
         alone
     }
 
+    /// Sees every interval outside startup and drain. Until when BBR is known to share the path, if it is.
+    pub fn note_bbr(&mut self, view: &View<'_>) -> Option<Micros> {
+        if is_off(view.params) {
+            return None;
+        }
+        self.dips.note(view);
+        self.dips.bbr_until(view.est.now())
+    }
+
     /// Ends all suspicion. A short buffer is empty now and then, whoever fills it: so for some time after a competition, few
     /// actions in vain are enough for the next one, which begins where it ended.
     fn clear(&mut self, now: Micros, params: &Params) {
@@ -248,6 +262,7 @@ impl CompeteRule {
             return Effect::Fine;
         };
         self.contradict(&rtt, view);
+        self.dips.interrupt();
         let now = view.est.now();
         let before = std::mem::replace(&mut self.drained_at, now);
         let soon = before > Micros::ZERO && now - before < view.est.srtt() * SOON_RTTS;
@@ -396,7 +411,7 @@ impl CompeteRule {
         self.expected_until = now + self.period;
     }
 
-    /// A competition is over because others yielded: suspicion begins anew.
+    /// A competition is over because others yielded, or BBR is gone: suspicion begins anew.
     pub fn yielded_to(&mut self) {
         self.in_vain = 0;
         self.floor = Micros::ZERO;

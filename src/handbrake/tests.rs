@@ -2,8 +2,8 @@ use super::*;
 use crate::estimate::SlotContext;
 use crate::estimate::tests::report;
 
-pub(super) const PKT: f64 = 1000.0;
-pub(super) const RATE: Rate = Rate::from_bytes_per_sec(5e6);
+pub(crate) const PKT: f64 = 1000.0;
+pub(crate) const RATE: Rate = Rate::from_bytes_per_sec(5e6);
 
 /// What is known of an interval of 20 ms.
 pub(super) fn context(asked: Option<Rate>) -> SlotContext {
