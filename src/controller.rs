@@ -255,7 +255,6 @@ impl Controller {
         };
         self.resized_reports = self.resized_reports.saturating_sub(1);
         let mi = self.est.observe(raw, context);
-        let bbr_until = asked.and_then(|_| self.meets_bbr(&mi));
         let decision = match self.phase {
             _ if self.switched => self.on_switch(),
             _ if raw.timeout() => self.on_timeout(),
@@ -264,7 +263,6 @@ impl Controller {
             Phase::Startup(_) => self.on_startup(&mi),
             Phase::Drain { since, from } => self.on_drain(&mi, since, from),
             _ if asked.is_none() => self.wait(Reason::Wait),
-            _ if bbr_until.is_some() => self.on_bbr(bbr_until.unwrap_or_default()),
             Phase::Compete(_) => self.on_competition(&mi),
             Phase::Vivace(_) => self.on_trial(&mi),
             Phase::Aimd(_) => self.on_climb(&mi),
@@ -362,7 +360,7 @@ impl Controller {
     }
 
     fn on_trial(&mut self, mi: &Mi) -> Decision {
-        if let Some(decision) = self.check_rules(mi) {
+        if let Some(decision) = self.meet_bbr(mi).or_else(|| self.check_rules(mi)) {
             return decision;
         }
         let limits = self.limits();
@@ -395,6 +393,9 @@ impl Controller {
     }
 
     fn on_climb(&mut self, mi: &Mi) -> Decision {
+        if let Some(decision) = self.meet_bbr(mi) {
+            return decision;
+        }
         let calm = matches!(&self.phase, Phase::Aimd(climber) if climber.is_calm(&self.est));
         if calm && !self.is_low(self.params.low_exit) {
             let command = self.probe();

@@ -87,34 +87,30 @@ impl Controller {
         }
     }
 
-    /// Looks whether BBR shares the path, and the flow does not follow its model yet.
-    pub(super) fn meets_bbr(&mut self, mi: &Mi) -> Option<Micros> {
-        let looks = matches!(
-            self.phase,
-            Phase::Vivace(_) | Phase::Aimd(_) | Phase::Compete(_)
-        );
-        if !looks || self.params.chosen() != Algorithm::Pk3c {
+    /// Looks whether BBR shares the path, and begins to follow its model, unless the flow does.
+    pub(super) fn meet_bbr(&mut self, mi: &Mi) -> Option<Decision> {
+        if self.params.chosen() != Algorithm::Pk3c {
             return None;
         }
         let mut judge = self.rules.compete;
         let until = judge.note_bbr(&self.view(mi));
         self.rules.compete = judge;
-        match (&mut self.phase, until) {
-            (Phase::Compete(competitor), Some(until)) if competitor.follows_bbr() => {
-                competitor.go_on(until);
-                None
-            }
-            _ => until,
+        let until = until?;
+        if let Phase::Compete(competitor) = &mut self.phase
+            && competitor.follows_bbr()
+        {
+            competitor.go_on(until);
+            return None;
         }
-    }
-
-    pub(super) fn on_bbr(&mut self, until: Micros) -> Decision {
         let turn = self.rng.random();
         let command = self.compete(Competitor::beside_bbr(self.rate, turn, until));
-        self.decide(Reason::CompeteBbr, Some(command))
+        Some(self.decide(Reason::CompeteBbr, Some(command)))
     }
 
     pub(super) fn on_competition(&mut self, mi: &Mi) -> Decision {
+        if let Some(decision) = self.meet_bbr(mi) {
+            return decision;
+        }
         let view = self.view(mi);
         let Phase::Compete(mut competitor) = self.phase else {
             return self.wait(Reason::Wait);
