@@ -5,7 +5,7 @@
 //!   window    = 2 x bandwidth x smallest RTT
 //! ```
 //!
-//! BBR answers no losses. Whoever does is left a seventh of a path with a buffer below some one and a half bandwidth-delay
+//! BBR answers no losses. Whoever does is left an eighth of a path with a buffer below some one and a half bandwidth-delay
 //! products, Cubic, too. The same model beside the same model is as fair as BBR's flows are to each other, and with a deeper buffer
 //! the queue is as short as BBR's: one bandwidth-delay product, where Cubic's law would fill the buffer.
 //!
