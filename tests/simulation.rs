@@ -6,8 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathsim::{
-    Controller, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, QueueLimit, RateSchedule, Results,
-    SECOND, Scenario, Simulation, Source,
+    Bbr, Controller, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, QueueLimit, RateSchedule,
+    Results, SECOND, Scenario, Simulation, Source,
 };
 use pk3c_ccp::params::Params;
 use pk3c_ccp::simulate::Simulator;
@@ -46,6 +46,9 @@ fn run(scenario: &Scenario, seed: u64, latency: Micros) -> Results {
     let params = Arc::new(Params::default());
     let flows = scenario.flows.iter().zip(1..);
     let controllers = flows.map(|(spec, number)| -> Box<dyn Controller> {
+        if spec.scheme == "bbr" {
+            return Box::new(Bbr::new(seed * 1000 + number));
+        }
         let start = Micros::new(spec.start_ns / 1000);
         Box::new(simulator.flow(params.clone(), seed * 1000 + number, start, latency))
     });
@@ -117,6 +120,19 @@ fn ten_packets_of_buffer_are_enough() {
 fn two_flows_share_fairly() {
     rows("2 flows", &scenario(path(), 2), |out| {
         assert!(out.jain >= 0.95 && out.share >= 0.88);
+    });
+}
+
+/// BBR leaves a tenth to whoever answers losses, but shows itself every ten seconds: four of these are enough.
+#[test]
+fn beside_bbr_a_flow_gets_its_share() {
+    let mut scenario = scenario(path(), 1);
+    scenario.flows.push(FlowSpec::new("bbr"));
+    scenario.duration_ns = 90 * SECOND;
+    rows("beside bbr", &scenario, |run| {
+        let half = |flow: usize| run.flows[flow].goodput_second_half_mbps.unwrap();
+        let own = half(0) / (half(0) + half(1));
+        assert!((0.35..0.65).contains(&own), "{own}");
     });
 }
 
