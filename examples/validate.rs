@@ -85,7 +85,7 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
     /// Schemes to compare: cubic, bbr, pk3c.
-    #[arg(long, value_delimiter = ',', default_value = "cubic,bbr,pk3c")]
+    #[arg(long, value_delimiter = ',', default_value = "cubic,pk3c")]
     schemes: Vec<String>,
     /// Kernel of the guest: 6.1 or 6.12.
     #[arg(long, default_value_t)]
