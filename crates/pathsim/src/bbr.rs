@@ -20,8 +20,8 @@ mod aggregation;
 mod bandwidth;
 mod policer;
 
-use crate::control::{Ack, Controller, RateSample, Sending};
-use crate::{MILLISECOND, MSS, SECOND};
+use crate::control::{Ack, Controller, RateSample, Sending, burst};
+use crate::{MILLISECOND, MSS, SECOND, seconds};
 use aggregation::Aggregation;
 use bandwidth::Bandwidth;
 use policer::Policer;
@@ -39,6 +39,8 @@ const PACING_MARGIN: f64 = 0.99;
 const INITIAL_WINDOW: u64 = 10; // RFC 6928
 /// Window of PROBE_RTT, and the smallest of all.
 const MIN_WINDOW: u64 = 4;
+/// Segments of a burst for which the window has room.
+const BURST_MAX: u64 = 127;
 const MIN_RTT_WINDOW_NS: u64 = 10 * SECOND;
 const PROBE_RTT_NS: u64 = 200 * MILLISECOND;
 /// The path is full when the rate has not grown by this factor in so many rounds.
@@ -151,8 +153,7 @@ impl Bbr {
 
     /// The same with room for what hosts collect: three bursts, an even number, two packets more while probing.
     fn in_flight(&self, bw: f64, gain: f64) -> u64 {
-        let burst = (self.rate / 1000.0 / MSS as f64) as u64;
-        let room = self.bdp(bw, gain) + 3 * burst.clamp(min_burst(self.rate), 127);
+        let room = self.bdp(bw, gain) + 3 * burst(self.rate as u64).min(BURST_MAX);
         let probing = matches!(self.mode, Mode::ProbeBw { phase: 0, .. });
         room.next_multiple_of(2) + if probing { 2 } else { 0 }
     }
@@ -394,13 +395,4 @@ impl Controller for Bbr {
 /// The rate of an initial window per RTT in STARTUP, bytes/s.
 fn first_rate(rtt_ns: u64) -> f64 {
     HIGH_GAIN * (INITIAL_WINDOW * MSS) as f64 / seconds(rtt_ns)
-}
-
-/// Segments that leave together at least: one below 1.2 Mbit/s.
-fn min_burst(rate: f64) -> u64 {
-    if rate < 150_000.0 { 1 } else { 2 }
-}
-
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / SECOND as f64
 }

@@ -114,6 +114,19 @@ pub(crate) fn paced(cwnd: u64, ssthresh: u64, srtt_ns: u64) -> Option<u64> {
     Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
 }
 
+/// Below this rate a burst is one segment, bytes/s.
+const SLOW_RATE: u64 = 150_000;
+const BURSTS_PER_SECOND: u64 = 1000;
+
+/// Segments that a paced flow sends at a time, as Linux does: a millisecond of the rate, two at least, one where it is slow.
+pub(crate) fn burst(rate: u64) -> u64 {
+    if rate < SLOW_RATE {
+        1
+    } else {
+        (rate / BURSTS_PER_SECOND / MSS).max(2)
+    }
+}
+
 /// Sends at one rate, whatever happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedRate {

@@ -16,7 +16,7 @@
 
 use crate::control::{Ack, Controller, Sending, paced};
 use crate::prr::Prr;
-use crate::{MILLISECOND, SECOND};
+use crate::{MILLISECOND, seconds};
 
 /// Growth of the cubic, packets/s³ (RFC 9438 §5.1).
 const C: f64 = 0.4;
@@ -154,7 +154,6 @@ impl Cubic {
                 reno: cwnd,
             }
         });
-        let seconds = |ns: u64| ns as f64 / SECOND as f64;
         let t = seconds(ack.now_ns.saturating_sub(epoch.start_ns));
         let (k, origin) = (epoch.k, epoch.origin);
         let cubic = |t: f64| C * (t - k) * (t - k) * (t - k) + origin;

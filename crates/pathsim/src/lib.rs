@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Sender ──▶ Link (rate, queue, loss, jitter) ──▶ propagation ──▶ Receiver
-//!     ▲  └ Controller: Reno, Cubic, Bbr, CcpFlow(program + Agent)            │
+//!     ▲  └ Controller: Reno, Cubic, Bbr, CcpFlow(program + Agent)       │
 //!     └──────────────── ACKs, with their delay and loss ────────────────┘
 //! ```
 //!
@@ -62,3 +62,7 @@ pub const WIRE: u64 = 1500;
 pub const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.
 pub const MILLISECOND: u64 = 1_000_000;
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / SECOND as f64
+}

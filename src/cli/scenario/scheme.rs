@@ -73,7 +73,9 @@ impl Scheme {
     pub(in crate::cli) fn is_simulated(&self) -> bool {
         match self {
             Self::Agent(_) | Self::Udp(_) => true,
-            Self::Kernel(name) => ["cubic", "reno", "bbr"].contains(&name.as_str()),
+            Self::Kernel(name) => {
+                SIMULATED.contains(&name.as_str()) && name.parse::<Algorithm>().is_err()
+            }
             Self::Command(_) => false,
         }
     }

@@ -182,7 +182,7 @@ impl Dips {
         let latest = EVERY + PROBE + APART_LATE + srtt * APART_RTTS;
         let apart = dip.since - before;
         let follows = |times: f64| (EVERY * times..=latest * times).contains(&apart);
-        let told = if before > Micros::ZERO && (follows(1.0) || follows(2.0)) {
+        let told = if follows(1.0) || follows(2.0) {
             self.told
         } else {
             0

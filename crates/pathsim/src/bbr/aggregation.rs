@@ -1,7 +1,7 @@
 //! ACKs that come together: by how many packets they run ahead of the rate, which the window then allows for.
 
-use super::seconds;
 use crate::control::Ack;
+use crate::seconds;
 
 /// Rounds of each of two halves of the memory.
 const ROUNDS: u32 = 5;

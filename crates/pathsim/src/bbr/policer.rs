@@ -1,8 +1,7 @@
 //! A policer: two intervals with heavy loss that deliver the same show the rate that it lets pass, which is then kept for a while.
 
-use super::seconds;
-use crate::MILLISECOND;
 use crate::control::{Ack, RateSample};
+use crate::{MILLISECOND, seconds};
 
 /// Round trips of an interval.
 const SHORTEST: u32 = 4;

@@ -14,7 +14,7 @@ mod clock;
 mod rates;
 mod scoreboard;
 
-use crate::control::{Ack, Controller};
+use crate::control::{Ack, Controller, burst};
 use crate::receiver::Packet;
 use crate::scenario::FlowSpec;
 use crate::{MSS, SECOND};
@@ -22,9 +22,6 @@ use application::Application;
 use clock::Clock;
 use scoreboard::{Found, Rtts, Scoreboard};
 
-/// Below this rate a burst is one segment, bytes/s.
-const SLOW_RATE: u64 = 150_000;
-const BURSTS_PER_SECOND: u64 = 1000;
 /// Sent without pacing at a flow's beginning, as Linux does: an initial window.
 const UNPACED_SEGMENTS: u64 = 10;
 
@@ -278,8 +275,7 @@ impl Sender {
         let sending = controller.sending();
         let rate = sending.rate.filter(|_| self.stats.sent >= UNPACED_SEGMENTS);
         let burst = match rate {
-            Some(rate) if rate < SLOW_RATE => 1,
-            Some(rate) => (rate / BURSTS_PER_SECOND / MSS).max(2).min(self.burst),
+            Some(rate) => burst(rate).min(self.burst),
             None if sending.rate.is_some() => UNPACED_SEGMENTS - self.stats.sent,
             None => u64::MAX,
         };

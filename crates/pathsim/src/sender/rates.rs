@@ -38,15 +38,21 @@ pub(super) struct Newest {
 impl Newest {
     /// Delivery and send rate in bytes/s; 0 if not known.
     pub(super) fn rates(&self, delivered: u64, now_ns: u64) -> (u64, u64) {
+        let (arriving_ns, sending_ns) = self.took_ns(now_ns);
         let bytes = u128::from((delivered - self.snapshot.delivered) * MSS) * u128::from(SECOND);
         let over = |ns: u64| {
             bytes
                 .checked_div(u128::from(ns))
                 .map_or(0, |rate| rate as u64)
         };
+        (over(arriving_ns), over(sending_ns))
+    }
+
+    /// How long its flight took to arrive, and to be sent.
+    fn took_ns(&self, now_ns: u64) -> (u64, u64) {
         (
-            over(now_ns.saturating_sub(self.snapshot.delivered_ns)),
-            over(self.sent_ns.saturating_sub(self.snapshot.flight_start_ns)),
+            now_ns.saturating_sub(self.snapshot.delivered_ns),
+            self.sent_ns.saturating_sub(self.snapshot.flight_start_ns),
         )
     }
 
@@ -58,8 +64,7 @@ impl Newest {
         min_rtt_ns: u64,
     ) -> Option<RateSample> {
         let snapshot = &self.snapshot;
-        let arriving_ns = now_ns.saturating_sub(snapshot.delivered_ns);
-        let sending_ns = self.sent_ns.saturating_sub(snapshot.flight_start_ns);
+        let (arriving_ns, sending_ns) = self.took_ns(now_ns);
         let interval_ns = arriving_ns.max(sending_ns);
         (interval_ns > 0 && interval_ns >= min_rtt_ns).then_some(RateSample {
             delivered: delivered - snapshot.delivered,
