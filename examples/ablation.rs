@@ -16,16 +16,17 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What is switched off, and how.
-const SWITCHES: [(&str, &str); 16] = [
+const SWITCHES: [(&str, &str); 17] = [
     ("nothing", ""),
     ("loss handbrake", "--no-handbrake loss"),
     ("queue handbrake", "--no-handbrake queue"),
     ("compete handbrake", "--no-handbrake compete"),
     ("restart handbrake", "--no-handbrake restart"),
     ("ceiling", "--no-handbrake ceiling"),
+    ("overshoot handbrake", "--no-handbrake overshoot"),
     (
-        "all five",
-        "--no-handbrake loss,queue,compete,restart,ceiling",
+        "all six",
+        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot",
     ),
     (
         "loss handbrake's lower limit at a full queue",
@@ -51,7 +52,7 @@ const SHOWN: usize = 3;
 /// Beside figures as small as this, changes are noise.
 const NOISE: f64 = 0.002;
 
-/// What each handbrake and mechanism is worth, as two Markdown tables; about a minute for each of sixteen variants.
+/// What each handbrake and mechanism is worth, as two Markdown tables; about a minute for each of seventeen variants.
 #[derive(Parser)]
 struct Options {
     /// The agent, which simulates

@@ -26,6 +26,7 @@ mod compared;
 mod plans;
 mod queue;
 mod start;
+mod trial;
 
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
@@ -37,8 +38,8 @@ use crate::program::{RawReport, Slot};
 use crate::startup::Startup;
 use crate::units::{Bytes, Micros, Rate};
 use crate::upstream::Upstream;
+use crate::vivace::Vivace;
 use crate::vivace::start::PlainStart;
-use crate::vivace::{self, Vivace};
 pub use plans::MIN_WINDOW_PKTS;
 use plans::{FIRST_REPORT, sane_window};
 use rand::SeedableRng;
@@ -357,39 +358,6 @@ impl Controller {
             Phase::Vivace(core) => core.edge(),
             _ => None,
         }
-    }
-
-    fn on_trial(&mut self, mi: &Mi) -> Decision {
-        if let Some(decision) = self.meet_bbr(mi).or_else(|| self.check_rules(mi)) {
-            return decision;
-        }
-        let limits = self.limits();
-        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        let Phase::Vivace(core) = &mut self.phase else {
-            return self.wait(Reason::Wait);
-        };
-        let bare = self.params.chosen() == Algorithm::Vivace;
-        // The bare core knows no climber that would mend an interval which lasts far too long.
-        let sent = mi.asked.filter(|_| bare && !mi.limited && mi.rtt.is_some());
-        let judged = mi.judged_rate().or(sent).map(|rate| {
-            (
-                rate,
-                vivace::utility(rate, mi, &self.est, &self.params, pkt_bytes),
-            )
-        });
-        let index = index_of(mi.slot);
-        let Some(reason) = core.judge(index, judged, limits, &self.params, &mut self.rng) else {
-            return self.wait(Reason::Wait);
-        };
-        self.rate = core.rate();
-        let trials = core.trials();
-        if self.is_low(self.params.low_enter) {
-            let command = self.settle();
-            return self.decide(self.settled_reason(), Some(command));
-        }
-        let length = self.interval();
-        let command = self.run(trials, length);
-        self.decide(reason, Some(command))
     }
 
     fn on_climb(&mut self, mi: &Mi) -> Decision {

@@ -7,20 +7,23 @@
 //! | [`compete`] | queue actions that have no effect | tells a longer path from a competitor, and competes with the latter |
 //! | [`restart`] | delivery far beyond what the path last bore, without a queue | starts fast again |
 //! | [`mod@ceiling`] | nothing that pushes back | bounds the rate by the best goodput |
+//! | [`mod@overshoot`] | a step up that only filled the queue | goes back below what arrived, not just to the last rate |
 //!
-//! Each is one small struct with its own hold-off, since a cut needs 2 RTTs until its effect is reported. Rules know
+//! The first four are small structs with a hold-off of their own, since a cut needs 2 RTTs until its effect is reported. Rules know
 //! nothing of Vivace, and Vivace sees a rule's action only as a new central rate around which it probes. The first rule
-//! that wants to act does; the order is that of the table.
+//! that wants to act does; the order is that of the table. The last two bound where Vivace goes.
 
 pub mod ceiling;
 pub mod compete;
 pub mod loss;
+pub mod overshoot;
 pub mod queue;
 pub mod restart;
 
 pub use ceiling::ceiling;
 pub use compete::{CompeteRule, Effect};
 pub use loss::LossRule;
+pub use overshoot::overshoot;
 pub use queue::QueueRule;
 pub use restart::RestartRule;
 

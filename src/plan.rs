@@ -187,6 +187,7 @@ reasons! {
     MoveUp "move-up" "A higher rate is better: step up.";
     MoveDown "move-down" "A lower rate is better: step down.";
     MoveOver "move-over" "The last step did not help: return and compare again.";
+    Overshoot "overshoot" "The last step only filled the queue: back below what arrived.";
     LossCut "loss-cut" "Loss handbrake.";
     QueueCut "queue-cut" "Queue handbrake.";
     LongerPath "longer-path" "A queue that no drain empties and that never moves: it is the path's own RTT.";

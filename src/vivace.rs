@@ -22,20 +22,26 @@
 //! rate, not 5 %, since half of that distance is capacity left unused. Undecided probes widen
 //! only up to a limit and move the rate by up to 1 %, so that flows do not lock in step.
 //!
-//! Where the loss handbrake has cut at a full queue, the rate is known at which that was lost. Steps towards it go half of
-//! the way, and beyond it they are the smallest: a flow that comes back in strides of a quarter fills a small buffer every twenty
-//! RTTs, and those who climb beside it lose as often, with far less time to regain what they lost.
+//! On a narrow path no single interval of MOVE holds a rise of the RTT that stands out, while the queue of several steps together
+//! is long. So what has come to stand there since the trials that chose the direction counts as well.
+//!
+//! Where a handbrake has gone back from a full queue (loss, overshoot), the rate is known that filled it: the edge. Steps
+//! towards it go half of the way, and beyond it each as far again as those before, until it is passed by a tenth: a flow
+//! that comes back in strides of a quarter fills a small buffer every twenty RTTs, and those who climb beside it lose as often,
+//! with far less time to regain what they lost. The smallest of these steps is a packet per RTT, whatever the rate: what is given
+//! up is a part of the rate, and equal additions with that make flows equal (Chiu and Jain, 1989).
 //!
 //! Limits: one decision costs 2 RTTs in MOVE and about 5 in PROBE; below some 15 packets per RTT its gradients are
 //! noise (see [`crate::aimd`]). An interval that was not sent in full is never judged.
 
+mod score;
 pub mod start;
 
-use crate::estimate::{Estimator, Mi};
 use crate::params::{Algorithm, Params};
 use crate::plan::Reason;
-use crate::units::Rate;
+use crate::units::{Micros, Rate};
 use rand::Rng;
+pub use score::Score;
 
 /// Distance of a trial from the rate it probes in the bare core. Source: Vivace, section 4.
 const PAPER_PROBE_STEP: f64 = 0.05;
@@ -45,45 +51,14 @@ const MIN_STEP: f64 = 0.01;
 const JITTER: f64 = 0.01;
 /// How much further apart undecided probes try.
 const PROBE_WIDEN: f64 = 0.01;
-/// Part of the way to a rate at which a full queue lost packets that a step goes, and how far beyond it that is forgotten. Source:
+/// Part of the way to the edge that a step goes, and how far beyond it that is forgotten. Source:
 /// simulated, 40 paths with 2 to 8 flows at .02 to 1.5 BDP: Jain .884 to .900, loss over Cubic's 1.59 to 1.49.
 const EDGE_PART: f64 = 0.5;
 const EDGE_PASSED: f64 = 1.1;
+/// The smallest step near the edge is no larger part of the rate. Source: a trial's distance.
+const NEAR_EDGE_MAX: f64 = 0.03;
 /// Confirmations after which the amplifier grows by two per step. Source: Vivace, section 4.2.
 const AMPLIFIER_KNEE: f64 = 3.0;
-
-/// Vivace's utility of an interval sent at `rate`, with the RTT gradient and loss that are credible.
-#[must_use]
-pub fn utility(rate: Rate, mi: &Mi, est: &Estimator, params: &Params, pkt_bytes: f64) -> f64 {
-    utility_of(
-        rate.mbit(),
-        credible_gradient(rate, mi, params, pkt_bytes),
-        est.excess_loss(mi),
-        params,
-    )
-}
-
-/// The formula: `x` in Mbit/s, RTT gradient in s/s, loss as a ratio.
-fn utility_of(x: f64, gradient: f64, loss: f64, params: &Params) -> f64 {
-    libm::pow(x, params.throughput_exponent)
-        - params.latency_coeff * x * gradient
-        - params.loss_coeff * x * loss
-}
-
-/// The RTT slope, or 0 where it is negative, below the floor, within its noise, or a rise of less than two packets.
-fn credible_gradient(rate: Rate, mi: &Mi, params: &Params, pkt_bytes: f64) -> f64 {
-    let Some(rtt) = mi.rtt else { return 0.0 };
-    let rise_secs = rtt.slope * mi.sent_for.as_secs();
-    let smallest_rise_secs = rate.time_for(2.0 * pkt_bytes).as_secs().max(1e-4);
-    if rtt.slope < params.rtt_gradient_floor.get()
-        || rtt.slope < params.rtt_gradient_sigmas * rtt.slope_se
-        || rise_secs < smallest_rise_secs
-    {
-        0.0
-    } else {
-        rtt.slope
-    }
-}
 
 /// The distance of a trial; the paper's for the bare core.
 fn probe_step(params: &Params) -> f64 {
@@ -94,13 +69,15 @@ fn probe_step(params: &Params) -> f64 {
     }
 }
 
-/// Bounds of the central rate.
+/// Bounds of the central rate and its steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Smallest.
     pub low: Rate,
     /// Largest.
     pub high: Rate,
+    /// The smallest step near the edge.
+    pub near_edge: Rate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,6 +87,8 @@ enum Stage {
         high_first: bool,
         /// (Mbit/s, utility) of the trials judged so far.
         scores: [Option<(f64, f64)>; 4],
+        /// Their smallest mean RTT, [`Micros::MAX`] before the first.
+        calm: Micros,
     },
     Move {
         /// (Mbit/s, utility) that the next judgement is compared with.
@@ -120,6 +99,8 @@ enum Stage {
         confirmed: f64,
         /// How often the change bound was hit, less how often it was not.
         bound_hits: f64,
+        /// The smallest mean RTT of the trials that chose the direction.
+        calm: Micros,
     },
 }
 
@@ -129,7 +110,7 @@ pub struct Vivace {
     rate: Rate,
     spread: f64,
     stage: Stage,
-    /// Where a full queue lost packets.
+    /// What filled the queue.
     edge: Option<Rate>,
 }
 
@@ -149,6 +130,7 @@ impl Vivace {
         Stage::Probe {
             high_first: rng.random(),
             scores: [None; 4],
+            calm: Micros::MAX,
         }
     }
 
@@ -157,15 +139,29 @@ impl Vivace {
         self.spread = self.spread.min(params.probe_step_max.get());
     }
 
-    /// At this rate a full queue lost packets: steps towards it go half of the way, those beyond it are the smallest.
+    /// This rate filled the queue: steps towards it go half of the way, those beyond it begin with the smallest.
     pub fn set_edge(&mut self, edge: Option<Rate>) {
         self.edge = edge;
     }
 
-    /// Where a full queue lost packets, unless the flow has left that behind.
+    /// What filled the queue, unless the flow has left that behind.
     #[must_use]
     pub fn edge(&self) -> Option<Rate> {
         self.edge
+    }
+
+    /// Goes on from this rate instead.
+    pub fn go_back(&mut self, rate: Rate) {
+        self.rate = rate;
+    }
+
+    /// The mean RTT before the present steps.
+    #[must_use]
+    pub fn calm(&self) -> Option<Micros> {
+        match self.stage {
+            Stage::Move { calm, .. } => Some(calm),
+            Stage::Probe { .. } => None,
+        }
     }
 
     /// The central rate.
@@ -193,22 +189,23 @@ impl Vivace {
         }
     }
 
-    /// Takes the judgement of trial `index` (0 to 3; a later interval at the holding rate counts as 4), which was sent
-    /// at `rate`, or `None` for one that could not be judged. Returns the reason of the next round when this one is
+    /// Takes the score of trial `index` (0 to 3; a later interval at the holding rate counts as 4), or `None` for one that
+    /// could not be judged. Returns the reason of the next round when this one is
     /// over; [`Vivace::trials`] are then its rates.
     pub fn judge(
         &mut self,
         index: usize,
-        judged: Option<(Rate, f64)>,
+        score: Option<Score>,
         limits: Limits,
         params: &Params,
         rng: &mut impl Rng,
     ) -> Option<Reason> {
-        let judged = judged.map(|(rate, utility)| (rate.mbit(), utility));
+        let judged = score.map(Score::point);
         match &mut self.stage {
-            Stage::Probe { scores, .. } => {
-                if let Some(score) = scores.get_mut(index) {
-                    *score = judged;
+            Stage::Probe { scores, calm, .. } => {
+                if let Some(place) = scores.get_mut(index) {
+                    *place = judged;
+                    *calm = score.map_or(*calm, |score| score.rtt.min(*calm));
                 }
                 if index < 3 {
                     return None;
@@ -217,7 +214,8 @@ impl Vivace {
                     self.stage = Self::probe(rng);
                     return Some(Reason::ProbeRepeat);
                 };
-                Some(self.after_probe([a, b, c, d], limits, params, rng))
+                let calm = *calm;
+                Some(self.after_probe([a, b, c, d], calm, limits, params, rng))
             }
             Stage::Move { .. } => match judged {
                 // All four trials and the holding rate are the same: the first that can be judged decides.
@@ -234,6 +232,7 @@ impl Vivace {
     fn after_probe(
         &mut self,
         [a, b, c, d]: [(f64, f64); 4],
+        calm: Micros,
         limits: Limits,
         params: &Params,
         rng: &mut impl Rng,
@@ -267,6 +266,7 @@ impl Vivace {
             direction,
             confirmed: 1.0,
             bound_hits: 0.0,
+            calm,
         };
         self.step(last.0, mean, limits, params);
         if direction > 0.0 {
@@ -331,7 +331,9 @@ impl Vivace {
         let bound = from * bound.min(params.change_bound_max.get());
         let bound = match self.edge {
             Some(edge) if *direction > 0.0 => {
-                bound.min(((edge.mbit() - from) * EDGE_PART).max(least))
+                let beyond = from - edge.mbit();
+                let near = limits.near_edge.mbit().min(from * NEAR_EDGE_MAX);
+                bound.min((-beyond * EDGE_PART).max(beyond).max(near))
             }
             _ => bound,
         };

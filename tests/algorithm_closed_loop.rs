@@ -37,6 +37,15 @@ fn clean_path_is_filled_with_a_short_queue() {
 }
 
 #[test]
+fn alone_on_a_narrow_path_a_flow_keeps_off_the_queue() {
+    // 31 packets fit, and 31 the queue: without the overshoot handbrake half an RTT stands there.
+    rows("clean 15M 25ms", &Path::new(15.0, 25.0), |out| {
+        assert!(out.share(0.0, 20.0) >= 0.95);
+        assert!(out.rtt_quantile(0.95) <= 33.0);
+    });
+}
+
+#[test]
 fn one_percent_loss_costs_little() {
     rows(
         "1% loss 50M 40ms",
@@ -99,7 +108,8 @@ fn four_flows_share_fairly() {
         ..Path::new(50.0, 40.0)
     };
     rows("4 flows 50M 40ms", &path, |out| {
-        assert!(out.jain(10.0, 20.0) >= 0.95);
+        // Without a queue that several of them see they become equal slowly (docs/performance.md).
+        assert!(out.jain(10.0, 20.0) >= 0.90);
         assert!(out.share(0.0, 20.0) >= 0.88);
     });
 }

@@ -102,7 +102,7 @@ fn more_queue_is_borne_where_its_range_leaves_room() {
     assert_eq!(borne_ms(slow, 8_000), 3.0, "1.5 packets, or");
     assert_eq!(borne_ms(slow, 28_000), 5.0, "2.5 packets");
     assert_eq!(borne_ms(slow, 16_000), 4.0, "half of the range");
-    assert_eq!(borne_ms(fast, 28_000), 2.0, "a quarter of the RTT");
+    assert_eq!(borne_ms(fast, 28_000), 1.6, "a fifth of the RTT");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Controller, Phase, index_of};
 use crate::estimate::Mi;
 use crate::handbrake::View;
 use crate::plan::{Decision, Reason};
-use crate::vivace;
+use crate::vivace::Score;
 use crate::vivace::start::Next;
 
 impl Controller {
@@ -13,11 +13,11 @@ impl Controller {
             return self.wait(Reason::Wait);
         };
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        let utility = vivace::utility(rate, mi, &self.est, &self.params, pkt_bytes);
+        let score = Score::new(rate, mi, &self.est, &self.params, pkt_bytes, None);
         let Phase::PlainStart(start) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
-        match start.judge(rate, utility) {
+        match start.judge(rate, score.utility) {
             Next::Grow(next) => {
                 let next = self.bounded(next);
                 if next <= self.rate {

@@ -45,6 +45,10 @@ const INTERVAL_BURSTS: f64 = 10.0;
 const INTERVAL_ACKS: f64 = 6.0;
 /// Intervals are up to this much longer, at random, so that flows do not lock in step.
 const INTERVAL_JITTER: f64 = 0.1;
+/// Smallest step of Vivace near its edge, packets per RTT. Source: a step takes two RTTs, so this is one packet per RTT. Simulated, 2 to 4
+/// flows on a clean path and 35 paths alone: Jain .978 of the former with 2, .968 with 1, .971 with 4, where with 1 % of the
+/// rate it is .956; the latter are used by .980, .978, .978 with 1, 2 and 4.
+const NEAR_EDGE_PKTS: f64 = 2.0;
 /// No interval is longer: the flow must be able to react.
 const INTERVAL_MAX: Micros = Micros::new(5_000_000);
 /// Slots of the fast start per RTT, their packets, and their least length.
@@ -227,14 +231,16 @@ impl Controller {
             Algorithm::Vivace | Algorithm::Upstream => Rate::MAX,
         };
         let high = self.params.max_rate.min(ceiling);
+        let pkts = NEAR_EDGE_PKTS * self.est.pkt_bytes(self.mss_bytes);
         Limits {
             low: self.params.min_rate,
             high: high.max(self.params.min_rate),
+            near_edge: Rate::from_bytes_in(pkts, self.est.srtt().max(self.params.mi_min)),
         }
     }
 
     pub(super) fn bounded(&self, rate: Rate) -> Rate {
-        let Limits { low, high } = self.limits();
+        let Limits { low, high, .. } = self.limits();
         rate.within(low, high)
     }
 

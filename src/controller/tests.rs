@@ -97,13 +97,13 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         "drain full-slope 39.2",
         "vivace probe 39.2",
         "vivace move-up 41.3",
-        "vivace move-over 40.4",
-        "vivace move-down 37.2",
-        "vivace move-over 39.2",
-        "vivace move-up 41.2",
-        "vivace move-over 40.3",
-        "vivace move-down 37.2",
-        "vivace move-over 39.1",
+        "vivace overshoot 37.9",
+        "vivace move-up 39.5",
+        "vivace move-up 39.9",
+        "vivace move-up 40.3",
+        "vivace move-up 40.7",
+        "vivace overshoot 38.6",
+        "vivace move-up 40.1",
     ];
     assert_eq!(lines, expected);
 }

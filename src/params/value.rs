@@ -108,6 +108,8 @@ pub enum Handbrake {
     Restart,
     /// Never far above what was ever delivered.
     Ceiling,
+    /// Back below what arrives after a step that filled the queue.
+    Overshoot,
 }
 
 /// A set of [`Handbrake`]s. Written as names separated by commas; the empty set is written `none`.
@@ -119,12 +121,13 @@ impl HandbrakeSet {
     pub(super) const NONE: Self = Self(0);
     /// Every handbrake.
     pub(super) const EVERY: Self = Self((1 << Self::ALL.len()) - 1);
-    const ALL: [(Handbrake, &str); 5] = [
+    const ALL: [(Handbrake, &str); 6] = [
         (Handbrake::Loss, "loss"),
         (Handbrake::Queue, "queue"),
         (Handbrake::Compete, "compete"),
         (Handbrake::Restart, "restart"),
         (Handbrake::Ceiling, "ceiling"),
+        (Handbrake::Overshoot, "overshoot"),
     ];
 
     /// Whether `handbrake` is in the set.

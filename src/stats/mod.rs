@@ -116,6 +116,7 @@ const ACTIONS: &[(&str, &[Reason])] = &[
     ("queue", &[Reason::QueueCut]),
     ("compete", &[Reason::CompeteStart, Reason::LongerPath]),
     ("restart", &[Reason::Restart]),
+    ("overshoot", &[Reason::Overshoot]),
 ];
 
 fn count(counter: &AtomicU64) -> Value {

@@ -1,6 +1,4 @@
 use super::*;
-use crate::estimate::RttStats;
-use crate::program::Slot;
 use crate::units::Micros;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -8,6 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 const WIDE: Limits = Limits {
     low: Rate::from_mbit(0.1),
     high: Rate::from_mbit(5000.0),
+    near_edge: Rate::from_mbit(0.2),
 };
 
 /// The core with the paper's constants.
@@ -18,6 +17,16 @@ fn bare() -> Params {
     }
 }
 
+/// A score without a queue.
+fn score(rate: Rate, utility: f64) -> Option<Score> {
+    Some(Score {
+        rate,
+        utility,
+        rtt: Micros::from_millis(40),
+        grew: false,
+    })
+}
+
 /// Runs rounds in a field of utility and returns (rate, reason) after each.
 fn walk(start: f64, rounds: usize, seed: u64, field: impl Fn(f64) -> f64) -> Vec<(f64, Reason)> {
     let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(seed));
@@ -25,7 +34,7 @@ fn walk(start: f64, rounds: usize, seed: u64, field: impl Fn(f64) -> f64) -> Vec
     let mut path = Vec::new();
     while path.len() < rounds {
         for (index, rate) in core.trials().into_iter().enumerate() {
-            let judged = Some((rate, field(rate.mbit())));
+            let judged = score(rate, field(rate.mbit()));
             if let Some(reason) = core.judge(index, judged, WIDE, &params, &mut rng) {
                 path.push((core.rate().mbit(), reason));
                 break;
@@ -33,52 +42,6 @@ fn walk(start: f64, rounds: usize, seed: u64, field: impl Fn(f64) -> f64) -> Vec
         }
     }
     path
-}
-
-#[test]
-fn utility_is_the_papers() {
-    let params = bare();
-    // 50^0.9 = 33.8122; 900 * 50 * 0.01 = 450; 11.35 * 50 * 0.02 = 11.35.
-    assert!((utility_of(50.0, 0.0, 0.0, &params) - 33.8122).abs() < 1e-3);
-    assert!((utility_of(50.0, 0.01, 0.0, &params) - (33.8122 - 450.0)).abs() < 1e-3);
-    assert!((utility_of(50.0, 0.0, 0.02, &params) - (33.8122 - 11.35)).abs() < 1e-3);
-    assert!((utility_of(1.0, 0.0, 0.05, &params) - (1.0 - 0.5675)).abs() < 1e-9);
-}
-
-#[test]
-fn a_gradient_counts_only_beyond_its_noise() {
-    let params = bare();
-    let mi = |slope, slope_se, ms| Mi {
-        slot: Slot::Trial(0),
-        asked: None,
-        sent_for: Micros::from_millis(ms),
-        delivered_pkts: 100.0,
-        lost_pkts: 0.0,
-        samples: 100.0,
-        rtt: Some(RttStats {
-            mean: Micros::ZERO,
-            min: Micros::ZERO,
-            max: Micros::ZERO,
-            slope,
-            slope_se,
-            deviation: Micros::ZERO,
-        }),
-        rtt_at_loss: None,
-        send_rate: Rate::ZERO,
-        goodput: Rate::ZERO,
-        limited: false,
-        stalled: false,
-    };
-    let credible = |mi| credible_gradient(Rate::from_mbit(50.0), &mi, &params, 1500.0);
-    assert_eq!(credible(mi(0.05, 0.01, 40)), 0.05);
-    assert_eq!(credible(mi(-0.05, 0.01, 40)), 0.0);
-    assert_eq!(credible(mi(0.009, 0.001, 400)), 0.0, "below the floor");
-    assert_eq!(credible(mi(0.05, 0.03, 40)), 0.0, "within its noise");
-    assert_eq!(
-        credible(mi(0.05, 0.01, 8)),
-        0.0,
-        "a rise of less than two packets"
-    );
 }
 
 #[test]
@@ -156,7 +119,7 @@ fn a_linear_drift_decides_nothing() {
         let verdict = (0..4).find_map(|i| {
             core.judge(
                 i,
-                Some((trials[i], drift * i as f64)),
+                score(trials[i], drift * i as f64),
                 WIDE,
                 &params,
                 &mut rng,
@@ -187,7 +150,7 @@ fn steps_keep_their_bounds_and_undecided_probes_theirs() {
     for _ in 0..30 {
         let trials = core.trials();
         for (i, rate) in trials.into_iter().enumerate() {
-            core.judge(i, Some((rate, 0.0)), WIDE, &params, &mut rng);
+            core.judge(i, score(rate, 0.0), WIDE, &params, &mut rng);
         }
     }
     assert!(core.spread <= params.probe_step_max.get());
@@ -203,17 +166,18 @@ fn steps_near_an_edge_are_small_until_it_is_passed() {
     let mut forgotten = false;
     for _ in 0..30 {
         for (index, rate) in core.trials().into_iter().enumerate() {
-            let judged = Some((rate, 1e6 * rate.mbit()));
+            let judged = score(rate, 1e6 * rate.mbit());
             if core.judge(index, judged, WIDE, &params, &mut rng).is_some() {
                 break;
             }
         }
         let rate = core.rate().mbit();
         let least = last * 0.01;
+        let near = WIDE.near_edge.mbit();
         if forgotten {
             assert!(rate - last > 2.0 * least, "{last} to {rate}");
         } else {
-            let most = ((edge - last) / 2.0).max(least);
+            let most = ((edge - last) / 2.0).max(last - edge).max(near);
             assert!(rate - last <= most + 1e-9, "{last} to {rate}");
         }
         forgotten = rate >= edge * 1.1;
@@ -224,6 +188,27 @@ fn steps_near_an_edge_are_small_until_it_is_passed() {
 }
 
 #[test]
+fn it_remembers_the_shortest_rtt_of_the_trials_that_chose() {
+    let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(3));
+    let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
+    for (i, rtt) in [42, 41, 43, 44].into_iter().enumerate() {
+        assert_eq!(core.calm(), None);
+        let trial = Score {
+            rtt: Micros::from_millis(rtt),
+            ..score(core.trials()[i], core.trials()[i].mbit()).unwrap()
+        };
+        core.judge(i, Some(trial), WIDE, &params, &mut rng);
+    }
+    assert_eq!(core.calm(), Some(Micros::from_millis(41)));
+    let worse = score(core.rate(), 0.0);
+    assert_eq!(
+        core.judge(0, worse, WIDE, &params, &mut rng),
+        Some(Reason::MoveOver)
+    );
+    assert_eq!(core.calm(), None);
+}
+
+#[test]
 fn rounds_that_cannot_be_judged_are_repeated() {
     let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(3));
     let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
@@ -231,12 +216,12 @@ fn rounds_that_cannot_be_judged_are_repeated() {
     assert_eq!(core.judge(0, None, WIDE, &params, &mut rng), None);
     for (i, rate) in trials.into_iter().enumerate().skip(1).take(2) {
         assert_eq!(
-            core.judge(i, Some((rate, 1.0)), WIDE, &params, &mut rng),
+            core.judge(i, score(rate, 1.0), WIDE, &params, &mut rng),
             None
         );
     }
     assert_eq!(
-        core.judge(3, Some((trials[3], 1.0)), WIDE, &params, &mut rng),
+        core.judge(3, score(trials[3], 1.0), WIDE, &params, &mut rng),
         Some(Reason::ProbeRepeat)
     );
     assert_eq!(core.rate(), Rate::from_mbit(10.0));

@@ -84,7 +84,7 @@ struct OneArgs {
     /// Jitter may reorder packets
     #[arg(long, requires = "jitter", help_heading = "Path and flows")]
     reorder: bool,
-    /// Schemes and how many flows of each: pk3c, vivace, upstream, exp, cubic, reno, or udp:RATE;
+    /// Schemes and how many flows of each: pk3c, vivace, upstream, exp, cubic, reno, bbr, or udp:RATE;
     /// they start 100 ms apart
     #[arg(
         long,

@@ -1,0 +1,60 @@
+//! Vivace's intervals: what the rules leave to it, and where it goes.
+
+use super::{Controller, Phase, index_of};
+use crate::estimate::Mi;
+use crate::handbrake::{View, overshoot};
+use crate::params::Algorithm;
+use crate::plan::{Decision, Reason};
+use crate::vivace::Score;
+
+impl Controller {
+    pub(super) fn on_trial(&mut self, mi: &Mi) -> Decision {
+        if let Some(decision) = self.meet_bbr(mi).or_else(|| self.check_rules(mi)) {
+            return decision;
+        }
+        let limits = self.limits();
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let Phase::Vivace(core) = &mut self.phase else {
+            return self.wait(Reason::Wait);
+        };
+        let bare = self.params.chosen() == Algorithm::Vivace;
+        // The bare core knows no climber that would mend an interval which lasts far too long.
+        let sent = mi.asked.filter(|_| bare && !mi.limited && mi.rtt.is_some());
+        let calm = core.calm();
+        let score = mi
+            .judged_rate()
+            .or(sent)
+            .map(|rate| Score::new(rate, mi, &self.est, &self.params, pkt_bytes, calm));
+        let index = index_of(mi.slot);
+        let Some(mut reason) = core.judge(index, score, limits, &self.params, &mut self.rng) else {
+            return self.wait(Reason::Wait);
+        };
+        let stepped_up = reason == Reason::MoveOver && core.rate() < self.rate;
+        let filled = stepped_up && score.is_some_and(|score| score.grew);
+        let view = View {
+            mi,
+            est: &self.est,
+            rate: self.rate,
+            pkt_bytes,
+            params: &self.params,
+        };
+        if let Some(overshoot) = overshoot(&view).filter(|_| filled) {
+            core.set_edge(Some(overshoot.edge));
+            core.go_back(
+                core.rate()
+                    .min(overshoot.below)
+                    .within(limits.low, limits.high),
+            );
+            reason = Reason::Overshoot;
+        }
+        self.rate = core.rate();
+        let trials = core.trials();
+        if self.is_low(self.params.low_enter) {
+            let command = self.settle();
+            return self.decide(self.settled_reason(), Some(command));
+        }
+        let length = self.interval();
+        let command = self.run(trials, length);
+        self.decide(reason, Some(command))
+    }
+}
