@@ -102,8 +102,8 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         "vivace move-up 39.9",
         "vivace move-up 40.3",
         "vivace move-up 40.7",
-        "vivace overshoot 38.6",
-        "vivace move-up 40.1",
+        "vivace overshoot 38.0",
+        "vivace move-up 39.6",
     ];
     assert_eq!(lines, expected);
 }
