@@ -150,7 +150,7 @@ impl FromStr for HandbrakeSet {
                 .ok_or_else(|| UnitError {
                     text: text.to_owned(),
                     kind: "list of handbrakes",
-                    expected: "loss, queue, compete, restart, ceiling or none, several separated by commas",
+                    expected: "loss, queue, compete, restart, ceiling, overshoot or none, several separated by commas",
                 })
         })
     }
