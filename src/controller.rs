@@ -349,7 +349,7 @@ impl Controller {
         Some(self.decide(reason, Some(command)))
     }
 
-    /// The rate at which a full queue lost packets, in this interval or before.
+    /// What filled the queue: the rate at which it lost packets in this interval, or what is known from before.
     fn lost_at(&self, mi: &Mi) -> Option<Rate> {
         if self.est.class(mi) == LossClass::Congestive && mi.goodput > Rate::ZERO {
             return Some(self.est.let_through(mi));

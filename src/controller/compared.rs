@@ -12,8 +12,7 @@ impl Controller {
         let Some(rate) = mi.asked.filter(|_| !mi.limited && mi.rtt.is_some()) else {
             return self.wait(Reason::Wait);
         };
-        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        let score = Score::new(rate, mi, &self.est, &self.params, pkt_bytes, None);
+        let score = Score::new(rate, &self.view(mi), None);
         let Phase::PlainStart(start) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
@@ -36,7 +35,7 @@ impl Controller {
     }
 
     pub(super) fn on_upstream(&mut self, mi: &Mi) -> Decision {
-        let limits = self.limits();
+        let (low, high) = self.bounds();
         let view = View {
             mi,
             est: &self.est,
@@ -50,7 +49,7 @@ impl Controller {
         let Some(reason) = upstream.on_mi(index_of(mi.slot), &view, &mut self.rng) else {
             return self.wait(Reason::Wait);
         };
-        upstream.bound(limits.low, limits.high);
+        upstream.bound(low, high);
         self.rate = upstream.rate();
         let command = self.upstream_plan();
         self.decide(reason, Some(command))

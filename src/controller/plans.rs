@@ -223,7 +223,8 @@ impl Controller {
         }
     }
 
-    pub(super) fn limits(&self) -> Limits {
+    /// The smallest and the largest rate.
+    pub(super) fn bounds(&self) -> (Rate, Rate) {
         let ceiling = match self.params.chosen() {
             // The initial window needs no goodput to show that it may be sent.
             Algorithm::Pk3c | Algorithm::Exp => handbrake::ceiling(&self.est, &self.params)
@@ -231,16 +232,21 @@ impl Controller {
             Algorithm::Vivace | Algorithm::Upstream => Rate::MAX,
         };
         let high = self.params.max_rate.min(ceiling);
+        (self.params.min_rate, high.max(self.params.min_rate))
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        let (low, high) = self.bounds();
         let pkts = NEAR_EDGE_PKTS * self.est.pkt_bytes(self.mss_bytes);
         Limits {
-            low: self.params.min_rate,
-            high: high.max(self.params.min_rate),
+            low,
+            high,
             near_edge: Rate::from_bytes_in(pkts, self.est.srtt().max(self.params.mi_min)),
         }
     }
 
     pub(super) fn bounded(&self, rate: Rate) -> Rate {
-        let Limits { low, high, .. } = self.limits();
+        let (low, high) = self.bounds();
         rate.within(low, high)
     }
 

@@ -13,7 +13,13 @@ impl Controller {
             return decision;
         }
         let limits = self.limits();
-        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let view = View {
+            mi,
+            est: &self.est,
+            rate: self.rate,
+            pkt_bytes: self.est.pkt_bytes(self.mss_bytes),
+            params: &self.params,
+        };
         let Phase::Vivace(core) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
@@ -24,21 +30,14 @@ impl Controller {
         let score = mi
             .judged_rate()
             .or(sent)
-            .map(|rate| Score::new(rate, mi, &self.est, &self.params, pkt_bytes, calm));
+            .map(|rate| Score::new(rate, &view, calm));
         let index = index_of(mi.slot);
         let Some(mut reason) = core.judge(index, score, limits, &self.params, &mut self.rng) else {
             return self.wait(Reason::Wait);
         };
         let stepped_up = reason == Reason::MoveOver && core.rate() < self.rate;
         let filled = stepped_up && score.is_some_and(|score| score.grew);
-        let view = View {
-            mi,
-            est: &self.est,
-            rate: self.rate,
-            pkt_bytes,
-            params: &self.params,
-        };
-        if let Some(overshoot) = overshoot(&view).filter(|_| filled) {
+        if filled && let Some(overshoot) = overshoot(&view) {
             core.set_edge(Some(overshoot.edge));
             core.go_back(
                 core.rate()

@@ -79,24 +79,13 @@ pub fn overshoot(view: &View<'_>) -> Option<Overshoot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::tests::report;
-    use crate::handbrake::tests::{PKT, RATE, context, empty_path};
+    use crate::handbrake::tests::{RATE, sent, view};
     use crate::params::{Algorithm, Params};
 
-    /// 100 packets sent 0.2 ms apart (5 MB/s) over an empty path of 40 ms, which carries one in `carried_us`, their RTTs up to
-    /// `scatter_us` longer, in turn.
+    /// A step to 5 MB/s, one packet each 0.2 ms, on a path that carries one in `carried_us`; RTTs are up to `scatter_us` longer, in turn.
     fn step(params: &Params, carried_us: u64, scatter_us: u64) -> Option<Overshoot> {
-        let mut est = empty_path();
-        let rtt = |i: u64| 40_000 + i * (carried_us - 200) + scatter_us * (i * 7 % 10) / 10;
-        let acks: Vec<_> = (0..100).map(|i| (i * 200, rtt(i), 0)).collect();
-        let mi = est.observe(&report(33, 500_000, &acks, 20_000), context(Some(RATE)));
-        overshoot(&View {
-            mi: &mi,
-            est: &est,
-            rate: RATE,
-            pkt_bytes: PKT,
-            params,
-        })
+        let rtt = |i| 40_000 + i * (carried_us - 200) + scatter_us * (i * 7 % 10) / 10;
+        overshoot(&view(params, &sent(rtt)))
     }
 
     #[test]

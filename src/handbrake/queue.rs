@@ -91,18 +91,8 @@ fn narrower(view: &View<'_>) -> Option<Rate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::tests::report;
-    use crate::estimate::{Estimator, Mi};
-    use crate::handbrake::tests::{RATE, check, context, empty_path, interval};
+    use crate::handbrake::tests::{RATE, check, interval, sent};
     use crate::params::Params;
-
-    /// 100 packets, one each 0.2 ms (5 MB/s), whose RTTs are what `rtt` makes of their number.
-    fn sent(rtt: impl Fn(u64) -> u64) -> (Estimator, Mi) {
-        let mut est = empty_path();
-        let acks: Vec<_> = (0..100).map(|i| (i * 200, rtt(i), 0)).collect();
-        let mi = est.observe(&report(33, 500_000, &acks, 20_000), context(Some(RATE)));
-        (est, mi)
-    }
 
     #[test]
     fn a_path_that_has_become_narrower_is_met_by_one_cut() {

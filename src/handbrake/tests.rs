@@ -33,18 +33,31 @@ pub(crate) fn interval(asked: Rate, rtt: u64, lost_every: u64) -> (Estimator, Mi
     (est, mi)
 }
 
-pub(super) fn check(
-    rule: &mut impl Rule,
-    params: &Params,
-    (est, mi): &(Estimator, Mi),
-) -> Option<Action> {
-    rule.check(&View {
+/// 100 packets over the empty path, one each 0.2 ms (5 MB/s), whose RTTs are what `rtt` makes of their number.
+pub(super) fn sent(rtt: impl Fn(u64) -> u64) -> (Estimator, Mi) {
+    let mut est = empty_path();
+    let acks: Vec<_> = (0..100).map(|i| (i * 200, rtt(i), 0)).collect();
+    let mi = est.observe(&report(33, 500_000, &acks, 20_000), context(Some(RATE)));
+    (est, mi)
+}
+
+/// What a rule sees of an interval at [`RATE`].
+pub(super) fn view<'a>(params: &'a Params, (est, mi): &'a (Estimator, Mi)) -> View<'a> {
+    View {
         mi,
         est,
         rate: RATE,
         pkt_bytes: PKT,
         params,
-    })
+    }
+}
+
+pub(super) fn check(
+    rule: &mut impl Rule,
+    params: &Params,
+    seen: &(Estimator, Mi),
+) -> Option<Action> {
+    rule.check(&view(params, seen))
 }
 
 #[test]
@@ -63,17 +76,11 @@ fn short_paths_tolerate_their_own_bursts() {
 fn a_crowd_s_queue_is_no_jitter_and_what_is_far_beyond_is() {
     let params = Params::default();
     let jitter = |deviation_us| {
-        let (est, mut mi) = interval(RATE, 50_000, 1);
-        if let Some(rtt) = &mut mi.rtt {
+        let mut seen = interval(RATE, 50_000, 1);
+        if let Some(rtt) = &mut seen.1.rtt {
             rtt.deviation = Micros::new(deviation_us);
         }
-        let view = View {
-            mi: &mi,
-            est: &est,
-            rate: RATE,
-            pkt_bytes: PKT,
-            params: &params,
-        };
+        let view = view(&params, &seen);
         assert_eq!(view.tolerated_queue(), Micros::from_millis(10));
         view.jitter()
     };

@@ -1,6 +1,7 @@
 //! What an interval was worth: the utility of its rate, with the slope of the RTT and the losses that are credible.
 
-use crate::estimate::{Estimator, Mi};
+use crate::estimate::Mi;
+use crate::handbrake::View;
 use crate::params::Params;
 use crate::units::{Micros, Rate};
 
@@ -21,14 +22,14 @@ impl Score {
     /// Vivace's utility of an interval sent at `rate`, with the RTT gradient and loss that are credible; `calm` is the mean RTT
     /// before the present steps.
     #[must_use]
-    pub fn new(
-        rate: Rate,
-        mi: &Mi,
-        est: &Estimator,
-        params: &Params,
-        pkt_bytes: f64,
-        calm: Option<Micros>,
-    ) -> Self {
+    pub fn new(rate: Rate, view: &View<'_>, calm: Option<Micros>) -> Self {
+        let &View {
+            mi,
+            est,
+            pkt_bytes,
+            params,
+            ..
+        } = view;
         let gradient = credible_gradient(rate, mi, params, pkt_bytes, calm);
         Self {
             rate,

@@ -1,6 +1,5 @@
 use super::*;
-use crate::estimate::{Estimator, Mi};
-use crate::handbrake::tests::{PKT, RATE, interval};
+use crate::handbrake::tests::{RATE, interval, view};
 
 /// What the rule makes of a drain that ended at `rtt`, by `spread` µs above its smallest, long after the one before.
 fn drain(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effect {
@@ -32,17 +31,11 @@ fn with_view<T>(
     lost_every: u64,
     tell: impl FnOnce(&View<'_>) -> T,
 ) -> T {
-    let (est, mut mi): (Estimator, Mi) = interval(RATE, rtt, lost_every);
-    if let Some(stats) = &mut mi.rtt {
+    let mut seen = interval(RATE, rtt, lost_every);
+    if let Some(stats) = &mut seen.1.rtt {
         stats.mean = stats.min + Micros::new(spread);
     }
-    tell(&View {
-        mi: &mi,
-        est: &est,
-        rate: RATE,
-        pkt_bytes: PKT,
-        params,
-    })
+    tell(&view(params, &seen))
 }
 
 #[test]
