@@ -4,7 +4,7 @@
 //!             full path           the queue is gone     rate >= 15 packets per RTT
 //!   STARTUP ------------> DRAIN ------------------------------+--> VIVACE --+
 //!    |   ^                  |  ^                              |     ^  |    | cut
-//!    |   | restart          |  | queue handbrake of VIVACE    |  25 |  | 15 |
+//!    |   | restart          |  | queue, loss cut of VIVACE    |  25 |  | 15 |
 //!    |   +-- VIVACE         |  +------------------------------|     |  v    |
 //!    |                      | actions in vain                 +---> AIMD <--+
 //!    | timeout              v                                        ^  |

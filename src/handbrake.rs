@@ -2,7 +2,7 @@
 //!
 //! | rule | sees | does |
 //! |---|---|---|
-//! | [`loss`] | loss beyond what the path is known to lose | cuts to what arrives; hands small windows to the climber |
+//! | [`loss`] | loss beyond what the path is known to lose | cuts to what arrives, and drains a queue that stands; hands small windows to the climber |
 //! | [`queue`] | a queue that stands, though its slope is zero | cuts, and drains it |
 //! | [`compete`] | queue actions that have no effect | tells a longer path from a competitor, and competes with the latter |
 //! | [`restart`] | delivery far beyond what the path last bore, without a queue | starts fast again |

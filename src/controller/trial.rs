@@ -37,13 +37,15 @@ impl Controller {
         };
         let stepped_up = reason == Reason::MoveOver && core.rate() < self.rate;
         let filled = stepped_up && score.is_some_and(|score| score.grew);
-        if filled && let Some(overshoot) = overshoot(&view) {
+        if filled && let Some(overshoot) = overshoot(&view, core.rate()) {
             core.set_edge(Some(overshoot.edge));
             core.go_back(
                 core.rate()
                     .min(overshoot.below)
                     .within(limits.low, limits.high),
             );
+            let shows = self.est.now() + self.est.srtt();
+            self.rules.queue.wait_for(shows + overshoot.lets_out_for);
             reason = Reason::Overshoot;
         }
         self.rate = core.rate();

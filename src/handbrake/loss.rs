@@ -7,6 +7,8 @@
 //! them. So where the lower trials lose nearly as much as the higher ones, the loss is shared, and the flow climbs additively
 //! like the others, however large it is: one that went on learning would keep what it has.
 //!
+//! A long buffer that is full stays so at the rate that arrives: what stands in it is let out at once.
+//!
 //! A flow that does not use its rate, at an empty queue, is cut only for twice the loss: it hardly made it.
 //!
 //! Limits: a buffer that holds less than 1.25 ms, or 2 % of the RTT, cannot be told from random loss, and the flows at it
@@ -23,6 +25,9 @@ pub const MIN_PKTS: f64 = 12.0;
 const MIN_LOST: f64 = 2.0;
 /// No single cut goes below this part of the rate.
 const CUT_FLOOR: f64 = 0.5;
+/// Nor does one that drains. Source: simulated, 13 crowds of 8 to 100 flows, six seeds: Jain's index .936, with 0.5 .932; if a queue
+/// of the tolerated length calls for a drain .923.
+const DRAIN_FLOOR: f64 = 0.25;
 /// Below so many packets per RTT, congestive loss is answered by additive climbing. Source: simulated at 10-packet
 /// buffers, where 48 once left a faster one of six flows in charge.
 const CLIMB_PKTS: f64 = 64.0;
@@ -121,7 +126,9 @@ impl Rule for LossRule {
         // What would have arrived but for the path's own loss.
         let arrived = mi.goodput * (BELOW_GOODPUT / (1.0 - est.loss_floor()));
         let target = if told { cut.min(arrived) } else { cut };
-        let target = target.max(rate * CUT_FLOOR);
+        // Whoever yields does so before a queue stands that high.
+        let drains = view.stands_high();
+        let target = target.max(rate * if drains { DRAIN_FLOOR } else { CUT_FLOOR });
         let window_pkts = rate.bytes_in(est.rtt_min()) / view.pkt_bytes;
         let shared = shares || (clear && window_pkts < CLIMB_PKTS);
         if shared {
@@ -129,6 +136,8 @@ impl Rule for LossRule {
         }
         Some(if shared {
             Action::Climb(target)
+        } else if drains {
+            Action::Drain(target)
         } else {
             Action::Cut(target)
         })
@@ -211,8 +220,12 @@ mod tests {
         let full = interval(RATE, 79_000, 10);
         assert_eq!(
             check(&mut rule, &params, &full),
-            Some(Action::Cut(RATE * 0.85))
+            Some(Action::Drain(RATE * 0.85)),
+            "a long buffer is full"
         );
+        let short = interval(RATE, 48_000, 10);
+        let cut = check(&mut LossRule::default(), &params, &short);
+        assert!(matches!(cut, Some(Action::Cut(_))), "a short one: {cut:?}");
         assert_eq!(check(&mut rule, &params, &full), None, "held off");
         let mut rule = LossRule::default();
         rule.hold_off(Micros::new(10_000_000));

@@ -31,12 +31,19 @@ pub(super) const HOLDOFF_RTTS: f64 = 8.0;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueRule {
     silent_until: Micros,
+    /// The rate lets a queue out until then.
+    let_out_until: Micros,
 }
 
 impl QueueRule {
     /// Be silent until this time, for effects that were already answered.
     pub fn hold_off(&mut self, until: Micros) {
         self.silent_until = self.silent_until.max(until);
+    }
+
+    /// The rate lets the queue out until this time: only a narrower path calls for a cut before.
+    pub fn wait_for(&mut self, until: Micros) {
+        self.let_out_until = until;
     }
 }
 
@@ -60,7 +67,9 @@ impl Rule for QueueRule {
         let cut = rate * params.hb_queue_cut.get();
         let target = if let Some(capacity) = narrower(view) {
             (capacity * BELOW_GOODPUT).max(rate * NARROW_FLOOR).min(cut)
-        } else if view.standing_queue() <= view.tolerated_queue() + view.jitter() {
+        } else if est.now() < self.let_out_until
+            || view.standing_queue() <= view.tolerated_queue() + view.jitter()
+        {
             return None;
         } else if mi.limited || mi.goodput == Rate::ZERO {
             cut.max(rate * CUT_FLOOR)

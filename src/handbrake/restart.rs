@@ -23,9 +23,9 @@ use crate::units::{Micros, Rate};
 /// Delivery beyond the known capacity that means another path. Source: above two of Vivace's first steps, so that the
 /// search for the edge never looks like it.
 const GROWN: f64 = 1.25;
-/// Delivery beyond the edge that means a wider path. Source: simulated, capacity that triples; with 1.05 it takes two RTTs
-/// more. Less is within the noise of a short interval.
-const BEYOND_EDGE: f64 = 1.03;
+/// Delivery beyond the edge that means a wider path. Source: simulated, capacity that triples; with 1.03 it takes two RTTs
+/// more, since steps near the edge are no larger. Less does the same.
+const BEYOND_EDGE: f64 = 1.02;
 /// The part of the slope that the old edge would have caused, below which the slope is certainly not that. Half: as far from none.
 const NO_SLOPE: f64 = 0.5;
 /// The part of the tolerated queue above which the path may be full.
