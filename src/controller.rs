@@ -38,8 +38,8 @@ use crate::program::{RawReport, Slot};
 use crate::startup::Startup;
 use crate::units::{Bytes, Micros, Rate};
 use crate::upstream::Upstream;
-use crate::vivace::Vivace;
 use crate::vivace::start::PlainStart;
+use crate::vivace::{Edge, Vivace};
 pub use plans::MIN_WINDOW_PKTS;
 use plans::{FIRST_REPORT, sane_window};
 use rand::SeedableRng;
@@ -350,9 +350,12 @@ impl Controller {
     }
 
     /// What filled the queue: the rate at which it lost packets in this interval, or what is known from before.
-    fn lost_at(&self, mi: &Mi) -> Option<Rate> {
+    fn lost_at(&self, mi: &Mi) -> Option<Edge> {
         if self.est.class(mi) == LossClass::Congestive && mi.goodput > Rate::ZERO {
-            return Some(self.est.let_through(mi));
+            return Some(Edge {
+                rate: self.est.let_through(mi),
+                lost: true,
+            });
         }
         match &self.phase {
             Phase::Vivace(core) => core.edge(),

@@ -11,7 +11,8 @@
 //!
 //! The first four are small structs with a hold-off of their own, since a cut needs 2 RTTs until its effect is reported. Rules know
 //! nothing of Vivace, and Vivace sees a rule's action only as a new central rate around which it probes. The first rule
-//! that wants to act does; the order is that of the table. The last two bound where Vivace goes.
+//! that wants to act does; the order is that of the table. The last two bound where Vivace goes, and what follows an overshoot tells
+//! whose path it is ([`sharing`]).
 
 pub mod ceiling;
 pub mod compete;
@@ -19,6 +20,7 @@ pub mod loss;
 pub mod overshoot;
 pub mod queue;
 pub mod restart;
+pub mod sharing;
 
 pub use ceiling::ceiling;
 pub use compete::{CompeteRule, Effect};
@@ -26,6 +28,7 @@ pub use loss::LossRule;
 pub use overshoot::overshoot;
 pub use queue::QueueRule;
 pub use restart::RestartRule;
+pub use sharing::Sharing;
 
 use crate::estimate::{Estimator, Mi};
 use crate::params::Params;
@@ -175,6 +178,8 @@ pub struct Handbrakes {
     pub restart: RestartRule,
     /// Judges what drains achieve.
     pub compete: CompeteRule,
+    /// Knows whose path it is.
+    pub sharing: Sharing,
 }
 
 impl Handbrakes {

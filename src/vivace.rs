@@ -28,8 +28,10 @@
 //! Where a handbrake has gone back from a full queue (loss, overshoot), the rate is known that filled it: the edge. Steps
 //! towards it go half of the way, and beyond it each as far again as those before, until it is passed by a tenth: a flow
 //! that comes back in strides of a quarter fills a small buffer every twenty RTTs, and those who climb beside it lose as often,
-//! with far less time to regain what they lost. The smallest of these steps is a packet per RTT, whatever the rate: what is given
-//! up is a part of the rate, and equal additions with that make flows equal (Chiu and Jain, 1989).
+//! with far less time to regain what they lost. The smallest of these steps is a packet per RTT, whatever the rate. Beside others
+//! (see [`crate::handbrake::sharing`]) a flow that has only filled the queue comes back by that alone, from the trials' centre on: what
+//! is given up is a part of the rate, and equal additions with that make flows equal (Chiu and Jain, 1989), while half of the way is a
+//! part of the rate again, and leaves them as they are.
 //!
 //! Limits: one decision costs 2 RTTs in MOVE and about 5 in PROBE; below some 15 packets per RTT its gradients are
 //! noise (see [`crate::aimd`]). An interval that was not sent in full is never judged.
@@ -78,6 +80,17 @@ pub struct Limits {
     pub high: Rate,
     /// The smallest step near the edge.
     pub near_edge: Rate,
+    /// Others share the path.
+    pub shared: bool,
+}
+
+/// What filled the queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Edge {
+    /// What arrived then.
+    pub rate: Rate,
+    /// Packets were lost, not only RTTs longer.
+    pub lost: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,7 +124,7 @@ pub struct Vivace {
     spread: f64,
     stage: Stage,
     /// What filled the queue.
-    edge: Option<Rate>,
+    edge: Option<Edge>,
 }
 
 impl Vivace {
@@ -140,13 +153,13 @@ impl Vivace {
     }
 
     /// This rate filled the queue: steps towards it go half of the way, those beyond it begin with the smallest.
-    pub fn set_edge(&mut self, edge: Option<Rate>) {
+    pub fn set_edge(&mut self, edge: Option<Edge>) {
         self.edge = edge;
     }
 
     /// What filled the queue, unless the flow has left that behind.
     #[must_use]
-    pub fn edge(&self) -> Option<Rate> {
+    pub fn edge(&self) -> Option<Edge> {
         self.edge
     }
 
@@ -268,7 +281,9 @@ impl Vivace {
             bound_hits: 0.0,
             calm,
         };
-        self.step(last.0, mean, limits, params);
+        let adds = direction > 0.0 && self.adds(limits);
+        let from = if adds { centre } else { last.0 };
+        self.step(from, mean, limits, params);
         if direction > 0.0 {
             Reason::MoveUp
         } else {
@@ -309,8 +324,14 @@ impl Vivace {
         reason
     }
 
+    /// Whether it climbs to the edge by equal additions.
+    fn adds(&self, limits: Limits) -> bool {
+        limits.shared && self.edge.is_some_and(|edge| !edge.lost)
+    }
+
     /// Moves from `from` (Mbit/s) along the utility gradient.
     fn step(&mut self, from: f64, gradient: f64, limits: Limits, params: &Params) {
+        let adds = self.adds(limits);
         let Stage::Move {
             direction,
             confirmed,
@@ -331,9 +352,14 @@ impl Vivace {
         let bound = from * bound.min(params.change_bound_max.get());
         let bound = match self.edge {
             Some(edge) if *direction > 0.0 => {
-                let beyond = from - edge.mbit();
-                let near = limits.near_edge.mbit().min(from * NEAR_EDGE_MAX);
-                bound.min((-beyond * EDGE_PART).max(beyond).max(near))
+                let beyond = from - edge.rate.mbit();
+                let near = limits.near_edge.mbit();
+                bound.min(if adds {
+                    beyond.max(near).max(least)
+                } else {
+                    let near = near.min(from * NEAR_EDGE_MAX);
+                    (-beyond * EDGE_PART).max(beyond).max(near)
+                })
             }
             _ => bound,
         };
@@ -345,7 +371,7 @@ impl Vivace {
             unbounded.max(least)
         };
         self.rate = Rate::from_mbit(from + *direction * step).within(limits.low, limits.high);
-        self.edge = self.edge.filter(|&edge| self.rate < edge * EDGE_PASSED);
+        self.edge = self.edge.filter(|edge| self.rate < edge.rate * EDGE_PASSED);
     }
 }
 

@@ -242,6 +242,7 @@ impl Controller {
             low,
             high,
             near_edge: Rate::from_bytes_in(pkts, self.est.srtt().max(self.params.mi_min)),
+            shared: self.rules.sharing.is_shared(),
         }
     }
 

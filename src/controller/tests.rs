@@ -98,12 +98,12 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         "vivace probe 39.2",
         "vivace move-up 41.3",
         "vivace overshoot 37.9",
+        "vivace move-up 38.3",
+        "vivace move-up 38.7",
+        "vivace move-up 39.1",
         "vivace move-up 39.5",
         "vivace move-up 39.9",
         "vivace move-up 40.3",
-        "vivace move-up 40.7",
-        "vivace overshoot 38.0",
-        "vivace move-up 39.6",
     ];
     assert_eq!(lines, expected);
 }

@@ -5,14 +5,13 @@ use crate::estimate::Mi;
 use crate::handbrake::{View, overshoot};
 use crate::params::Algorithm;
 use crate::plan::{Decision, Reason};
-use crate::vivace::Score;
+use crate::vivace::{Edge, Score};
 
 impl Controller {
     pub(super) fn on_trial(&mut self, mi: &Mi) -> Decision {
         if let Some(decision) = self.meet_bbr(mi).or_else(|| self.check_rules(mi)) {
             return decision;
         }
-        let limits = self.limits();
         let view = View {
             mi,
             est: &self.est,
@@ -20,6 +19,8 @@ impl Controller {
             pkt_bytes: self.est.pkt_bytes(self.mss_bytes),
             params: &self.params,
         };
+        self.rules.sharing.note(&view);
+        let limits = self.limits();
         let Phase::Vivace(core) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
@@ -38,7 +39,11 @@ impl Controller {
         let stepped_up = reason == Reason::MoveOver && core.rate() < self.rate;
         let filled = stepped_up && score.is_some_and(|score| score.grew);
         if filled && let Some(overshoot) = overshoot(&view, core.rate()) {
-            core.set_edge(Some(overshoot.edge));
+            core.set_edge(Some(Edge {
+                rate: overshoot.edge,
+                lost: false,
+            }));
+            self.rules.sharing.goes_back(mi, overshoot.edge);
             core.go_back(
                 core.rate()
                     .min(overshoot.below)

@@ -7,6 +7,7 @@ const WIDE: Limits = Limits {
     low: Rate::from_mbit(0.1),
     high: Rate::from_mbit(5000.0),
     near_edge: Rate::from_mbit(0.2),
+    shared: false,
 };
 
 /// The core with the paper's constants.
@@ -161,7 +162,10 @@ fn steps_near_an_edge_are_small_until_it_is_passed() {
     let edge = 12.0;
     let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(1));
     let mut core = Vivace::new(Rate::from_mbit(10.0), &params, &mut rng);
-    core.set_edge(Some(Rate::from_mbit(edge)));
+    core.set_edge(Some(Edge {
+        rate: Rate::from_mbit(edge),
+        lost: false,
+    }));
     let mut last = 10.5;
     let mut forgotten = false;
     for _ in 0..30 {
@@ -185,6 +189,37 @@ fn steps_near_an_edge_are_small_until_it_is_passed() {
         last = rate;
     }
     assert!(forgotten, "{last}");
+}
+
+#[test]
+fn beside_others_all_come_back_to_an_edge_by_the_same_steps() {
+    let shared = Limits {
+        shared: true,
+        near_edge: Rate::from_mbit(0.5),
+        ..WIDE
+    };
+    let (params, mut rng) = (bare(), Xoshiro256PlusPlus::seed_from_u64(1));
+    let mut first_step = |rate, lost| {
+        let mut core = Vivace::new(Rate::from_mbit(rate), &params, &mut rng);
+        let edge = Rate::from_mbit(rate * 1.2);
+        core.set_edge(Some(Edge { rate: edge, lost }));
+        for (index, rate) in core.trials().into_iter().enumerate() {
+            core.judge(
+                index,
+                score(rate, 1e6 * rate.mbit()),
+                shared,
+                &params,
+                &mut rng,
+            );
+        }
+        core.rate().mbit() - rate
+    };
+    assert!((first_step(10.0, false) - 0.5).abs() < 1e-9);
+    assert!((first_step(40.0, false) - 0.5).abs() < 1e-9);
+    assert!(
+        first_step(40.0, true) > 1.0,
+        "half of the way where it lost packets"
+    );
 }
 
 #[test]

@@ -240,12 +240,7 @@ fn r8_slow_paths_work() {
 /// R9: a path of 1 ms is used, with a queue of no more than another RTT.
 #[test]
 fn r9_near_paths_work() {
-    const GAPS: &[Gap] = &[Gap {
-        case: "1 Gbit/s, 1 ms, RTT p95, ms",
-        bound: 2.1,
-        why: "0.99 of the path is used, in bursts of half an RTT",
-    }];
-    let mut judge = Judge::new(GAPS);
+    let mut judge = Judge::new(&[]);
     let path = path(1000.0, 1, 4.0);
     let figure = |figure: fn(&runs::Run) -> f64| mean(Cc::Pk3c, &path, &flows(1, 0), 3.0, figure);
     judge.hold(
@@ -297,7 +292,7 @@ fn r11_streams_get_their_rate() {
     const WHY: &str = "the streams want more than the path has, and give way to each other's queue";
     const GAPS: &[Gap] = &[Gap {
         case: "100 Mbit/s, worst second of a stream, Mbit/s",
-        bound: 3.0,
+        bound: 2.7,
         why: WHY,
     }];
     let mut judge = Judge::new(GAPS);
