@@ -29,8 +29,8 @@
 //! towards it go half of the way, and beyond it each as far again as those before, until it is passed by a tenth: a flow
 //! that comes back in strides of a quarter fills a small buffer every twenty RTTs, and those who climb beside it lose as often,
 //! with far less time to regain what they lost. The smallest of these steps is a packet per RTT, whatever the rate. Beside others
-//! (see [`crate::handbrake::sharing`]) a flow that has only filled the queue comes back by that alone, from the trials' centre on: what
-//! is given up is a part of the rate, and equal additions with that make flows equal (Chiu and Jain, 1989), while half of the way is a
+//! (see [`crate::handbrake::sharing`]) a flow that has only filled the queue comes back by that (or 1 % of a large rate) alone, from the trials'
+//! centre on: what is given up is a part of the rate, and equal additions with that make flows equal (Chiu and Jain, 1989), while half of the way is a
 //! part of the rate again, and leaves them as they are.
 //!
 //! Limits: one decision costs 2 RTTs in MOVE and about 5 in PROBE; below some 15 packets per RTT its gradients are

@@ -122,6 +122,20 @@ mod tests {
     }
 
     #[test]
+    fn while_a_queue_is_let_out_only_a_narrower_path_calls_for_a_cut() {
+        let act = |waits, seen| {
+            let mut rule = QueueRule::default();
+            rule.wait_for(Micros::new(waits));
+            check(&mut rule, &Params::default(), &seen)
+        };
+        let standing = || interval(RATE, 70_000, 1000);
+        let now = standing().0.now().us();
+        assert_eq!(act(now + 1, standing()), None);
+        assert!(act(now, standing()).is_some(), "it should be out by now");
+        assert!(act(now + 1, sent(|i| 41_000 + 400 * i)).is_some());
+    }
+
+    #[test]
     fn a_standing_queue_is_drained_and_a_passing_one_is_not() {
         let params = Params::default();
         let act = |rtt| {
