@@ -13,9 +13,11 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pathlab::attempts::attempts;
 use pathlab::guest::{
     self, AGENT_BINARY, Action, Config, Error, Event, Executed, GuestRun, KernelVersion, Outcome,
 };
+use pathlab::measured;
 use pathlab::scenario::{PathSpec, Scheme};
 
 /// Wall time for one script.
@@ -409,11 +411,14 @@ fn pk3c() -> Scheme {
 fn the_module_is_as_good_as_ebpf() {
     let test = "the_module_is_as_good_as_ebpf";
     let Some(built) = built(test) else { return };
-    let worse = on_each(&built, |kernel, module| {
-        compare(test, &built, kernel, module)
-    })
-    .concat();
-    assert!(worse.is_empty(), "less than {AS_GOOD} of eBPF: {worse:#?}");
+    // One run of each is a matter of luck where packets are lost at random.
+    attempts(|| {
+        let worse = on_each(&built, |kernel, module| {
+            compare(test, &built, kernel, module)
+        })
+        .concat();
+        measured!(worse.is_empty(), "less than {AS_GOOD} of eBPF: {worse:#?}");
+    });
 }
 
 /// Does something with each kernel and its module, side by side; what all of it gave.
