@@ -299,13 +299,7 @@ impl Controller {
     }
 
     fn view<'a>(&'a self, mi: &'a Mi) -> View<'a> {
-        View {
-            mi,
-            est: &self.est,
-            rate: self.rate,
-            pkt_bytes: self.est.pkt_bytes(self.mss_bytes),
-            params: &self.params,
-        }
+        View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params)
     }
 
     /// Asks the rules; an action overrides whatever else the interval means.
@@ -313,13 +307,7 @@ impl Controller {
         if self.params.chosen() != Algorithm::Pk3c {
             return None;
         }
-        let view = View {
-            mi,
-            est: &self.est,
-            rate: self.rate,
-            pkt_bytes: self.est.pkt_bytes(self.mss_bytes),
-            params: &self.params,
-        };
+        let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
         let (action, reason) = self.rules.check(&view)?;
         let command = match action {
             Action::Cut(rate) => {

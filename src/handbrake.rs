@@ -75,7 +75,25 @@ pub struct View<'a> {
     pub params: &'a Params,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    /// The view of a flow at `rate` whose segments have this size.
+    #[must_use]
+    pub fn new(
+        mi: &'a Mi,
+        est: &'a Estimator,
+        rate: Rate,
+        mss_bytes: f64,
+        params: &'a Params,
+    ) -> Self {
+        Self {
+            mi,
+            est,
+            rate,
+            pkt_bytes: est.pkt_bytes(mss_bytes),
+            params,
+        }
+    }
+
     /// Packets per RTT at the present rate.
     #[must_use]
     pub fn window_pkts(&self) -> f64 {

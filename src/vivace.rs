@@ -93,6 +93,13 @@ pub struct Edge {
     pub lost: bool,
 }
 
+impl Edge {
+    /// Whether a flow comes back to it by equal additions.
+    fn is_added_to(self, limits: Limits) -> bool {
+        limits.shared && !self.lost
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
     Probe {
@@ -281,8 +288,12 @@ impl Vivace {
             bound_hits: 0.0,
             calm,
         };
-        let adds = direction > 0.0 && self.adds(limits);
-        let from = if adds { centre } else { last.0 };
+        let added = self.edge.is_some_and(|edge| edge.is_added_to(limits));
+        let from = if added && direction > 0.0 {
+            centre
+        } else {
+            last.0
+        };
         self.step(from, mean, limits, params);
         if direction > 0.0 {
             Reason::MoveUp
@@ -324,14 +335,8 @@ impl Vivace {
         reason
     }
 
-    /// Whether it climbs to the edge by equal additions.
-    fn adds(&self, limits: Limits) -> bool {
-        limits.shared && self.edge.is_some_and(|edge| !edge.lost)
-    }
-
     /// Moves from `from` (Mbit/s) along the utility gradient.
     fn step(&mut self, from: f64, gradient: f64, limits: Limits, params: &Params) {
-        let adds = self.adds(limits);
         let Stage::Move {
             direction,
             confirmed,
@@ -354,7 +359,7 @@ impl Vivace {
             Some(edge) if *direction > 0.0 => {
                 let beyond = from - edge.rate.mbit();
                 let near = limits.near_edge.mbit();
-                bound.min(if adds {
+                bound.min(if edge.is_added_to(limits) {
                     beyond.max(near).max(least)
                 } else {
                     let near = near.min(from * NEAR_EDGE_MAX);

@@ -36,13 +36,7 @@ impl Controller {
 
     pub(super) fn on_upstream(&mut self, mi: &Mi) -> Decision {
         let (low, high) = self.bounds();
-        let view = View {
-            mi,
-            est: &self.est,
-            rate: self.rate,
-            pkt_bytes: self.est.pkt_bytes(self.mss_bytes),
-            params: &self.params,
-        };
+        let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
         let Phase::Upstream(upstream) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };

@@ -12,13 +12,7 @@ impl Controller {
         if let Some(decision) = self.meet_bbr(mi).or_else(|| self.check_rules(mi)) {
             return decision;
         }
-        let view = View {
-            mi,
-            est: &self.est,
-            rate: self.rate,
-            pkt_bytes: self.est.pkt_bytes(self.mss_bytes),
-            params: &self.params,
-        };
+        let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
         self.rules.sharing.note(&view);
         let limits = self.limits();
         let Phase::Vivace(core) = &mut self.phase else {

@@ -92,39 +92,20 @@ impl Sharing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::Estimator;
-    use crate::estimate::tests::report;
-    use crate::handbrake::tests::{context, empty_path};
+    use crate::handbrake::tests::{PKT, empty_path, sent_at, view};
     use crate::params::Params;
     use crate::units::Micros;
-
-    const PKT: f64 = 1000.0;
-
-    /// 100 packets sent one each `gap_us`, with RTTs from 46 ms on that change by this much from one to the next.
-    fn interval(est: &mut Estimator, at: u64, gap_us: u64, change_us: i64) -> Mi {
-        let rate = Rate::from_bytes_in(PKT, Micros::new(gap_us));
-        let acks: Vec<_> = (0..100)
-            .map(|i| (i * gap_us, (46_000 + change_us * i as i64) as u64, 0))
-            .collect();
-        let raw = report(33, at, &acks, 100 * gap_us);
-        est.observe(&raw, context(Some(rate)))
-    }
 
     /// A flow that sends a packet each 180 us and then each 220 us, and holds `part` of a path of one each 200 us, so often.
     fn after(part: f64, times: u64) -> Sharing {
         let (params, mut est, mut sharing) = (Params::default(), empty_path(), Sharing::default());
+        let change = (20.0 * part) as u64;
         for time in 0..times {
-            let grows = (20.0 * part) as i64;
-            let over = interval(&mut est, 500_000 + time * 100_000, 180, grows);
+            let at = 500_000 + time * 100_000;
+            let over = sent_at(&mut est, at, 180, |i| 46_000 + change * i);
             sharing.goes_back(&over, Rate::from_bytes_in(PKT, Micros::new(200)));
-            let mi = interval(&mut est, 550_000 + time * 100_000, 220, -grows);
-            sharing.note(&View {
-                mi: &mi,
-                est: &est,
-                rate: Rate::from_bytes_in(PKT, Micros::new(220)),
-                pkt_bytes: PKT,
-                params: &params,
-            });
+            let mi = sent_at(&mut est, at + 50_000, 220, |i| 46_000 - change * i);
+            sharing.note(&view(&params, &(est.clone(), mi)));
         }
         sharing
     }

@@ -36,9 +36,15 @@ pub(crate) fn interval(asked: Rate, rtt: u64, lost_every: u64) -> (Estimator, Mi
 /// 100 packets over the empty path, one each 0.2 ms (5 MB/s), whose RTTs are what `rtt` makes of their number.
 pub(super) fn sent(rtt: impl Fn(u64) -> u64) -> (Estimator, Mi) {
     let mut est = empty_path();
-    let acks: Vec<_> = (0..100).map(|i| (i * 200, rtt(i), 0)).collect();
-    let mi = est.observe(&report(33, 500_000, &acks, 20_000), context(Some(RATE)));
+    let mi = sent_at(&mut est, 500_000, 200, rtt);
     (est, mi)
+}
+
+/// 100 packets, one each `gap_us`, reported at `at`.
+pub(super) fn sent_at(est: &mut Estimator, at: u64, gap_us: u64, rtt: impl Fn(u64) -> u64) -> Mi {
+    let acks: Vec<_> = (0..100).map(|i| (i * gap_us, rtt(i), 0)).collect();
+    let asked = Rate::from_bytes_in(PKT, Micros::new(gap_us));
+    est.observe(&report(33, at, &acks, 100 * gap_us), context(Some(asked)))
 }
 
 /// What a rule sees of an interval at [`RATE`].
