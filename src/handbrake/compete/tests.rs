@@ -213,11 +213,30 @@ fn back_offs_that_lower_the_queue_are_no_suspicion() {
 }
 
 #[test]
+fn who_leaves_less_of_the_rtt_than_cubic_is_no_competitor() {
+    let params = Params::default();
+    // A dozen drains that each find a queue, and swing between these RTTs.
+    let competes = |low: u64, high: u64| {
+        let mut rule = CompeteRule::default();
+        let mut rtts = [low, (low + high) / 2, high].into_iter().cycle().take(12);
+        rtts.any(|rtt| {
+            matches!(
+                drain(&mut rule, &params, rtt, 2000),
+                Effect::Competitor { .. }
+            )
+        })
+    };
+    assert!(competes(100_000, 140_000), "as Cubic's, which leaves .7");
+    assert!(!competes(90_000, 140_000), "others yield");
+}
+
+#[test]
 fn a_crowd_that_starts_is_no_competitor_while_its_queue_shrinks() {
     let params = Params::default();
     let competes_after = |rtt: fn(u64) -> u64| {
         let mut rule = CompeteRule::default();
         let competes = |k| {
+            with_view(&params, rtt(k), 2000, 1, |view| rule.note(view));
             matches!(
                 back_off(&mut rule, &params, rtt(k)),
                 Effect::Competitor { .. }
@@ -225,15 +244,12 @@ fn a_crowd_that_starts_is_no_competitor_while_its_queue_shrinks() {
         };
         (0..40).position(competes)
     };
-    // From twice the path's 40 ms; up every second time, so that each back-off seems to lower it now and then.
-    let goes_on = |k| 80_000 + 6000 * (k % 2);
-    let shrinks = |k: u64| 40_000 + (40e3 * 0.9_f64.powi((k / 2) as i32)) as u64 + 4000 * (k % 2);
+    // From four times the path's 40 ms; up every second time, so that each back-off seems to lower it now and then.
+    let goes_on = |k| 160_000 + 12_000 * (k % 2);
+    let shrinks = |k: u64| 40_000 + (120e3 * 0.9_f64.powi((k / 2) as i32)) as u64 + 4000 * (k % 2);
     assert_eq!(competes_after(goes_on), Some(11));
-    assert!(
-        competes_after(shrinks).is_none_or(|k| k > 20),
-        "{:?}",
-        competes_after(shrinks)
-    );
+    let suspected = competes_after(shrinks);
+    assert!(suspected.is_none_or(|k| k > 20), "{suspected:?}");
 }
 
 /// A rule after its first competition, which ended at 321 packets.
