@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What is switched off, and how.
-const SWITCHES: [(&str, &str); 17] = [
+const SWITCHES: [(&str, &str); 19] = [
     ("nothing", ""),
     ("loss handbrake", "--no-handbrake loss"),
     ("queue handbrake", "--no-handbrake queue"),
@@ -24,9 +24,11 @@ const SWITCHES: [(&str, &str); 17] = [
     ("restart handbrake", "--no-handbrake restart"),
     ("ceiling", "--no-handbrake ceiling"),
     ("overshoot handbrake", "--no-handbrake overshoot"),
+    ("additions beside others", "--no-handbrake sharing"),
+    ("BBR's model beside BBR", "--no-handbrake bbr"),
     (
-        "all six",
-        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot",
+        "all eight",
+        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot,sharing,bbr",
     ),
     (
         "loss handbrake's lower limit at a full queue",
@@ -52,7 +54,7 @@ const SHOWN: usize = 3;
 /// Beside figures as small as this, changes are noise.
 const NOISE: f64 = 0.002;
 
-/// What each handbrake and mechanism is worth, as two Markdown tables; about a minute for each of seventeen variants.
+/// What each handbrake and mechanism is worth, as two Markdown tables; about a minute for each of nineteen variants.
 #[derive(Parser)]
 struct Options {
     /// The agent, which simulates

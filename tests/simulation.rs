@@ -42,8 +42,12 @@ fn path() -> PathSpec {
 }
 
 fn run(scenario: &Scenario, seed: u64, latency: Micros) -> Results {
+    run_with(Params::default(), scenario, seed, latency)
+}
+
+fn run_with(params: Params, scenario: &Scenario, seed: u64, latency: Micros) -> Results {
     let simulator = Simulator::new().unwrap();
-    let params = Arc::new(Params::default());
+    let params = Arc::new(params);
     let flows = scenario.flows.iter().zip(1..);
     let controllers = flows.map(|(spec, number)| -> Box<dyn Controller> {
         if spec.scheme == "bbr" {
@@ -129,11 +133,17 @@ fn beside_bbr_a_flow_gets_its_share() {
     let mut scenario = scenario(path(), 1);
     scenario.flows.push(FlowSpec::new("bbr"));
     scenario.duration_ns = 90 * SECOND;
-    rows("beside bbr", &scenario, |run| {
+    let own = |run: &Results| {
         let half = |flow: usize| run.flows[flow].goodput_second_half_mbps.unwrap();
-        let own = half(0) / (half(0) + half(1));
-        assert!((0.35..0.65).contains(&own), "{own}");
+        half(0) / (half(0) + half(1))
+    };
+    rows("beside bbr", &scenario, |run| {
+        assert!((0.35..0.65).contains(&own(run)), "{}", own(run));
     });
+    let mut off = Params::default();
+    off.set("no-handbrake", "bbr").unwrap();
+    let without = run_with(off, &scenario, 1, Micros::new(100));
+    assert!(own(&without) < 0.2, "{}", own(&without));
 }
 
 #[test]

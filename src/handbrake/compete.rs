@@ -217,7 +217,7 @@ impl CompeteRule {
 
     /// Sees every interval outside startup and drain. Until when BBR is known to share the path, if it is.
     pub fn note_bbr(&mut self, view: &View<'_>) -> Option<Micros> {
-        if is_off(view.params) {
+        if is_off(view.params) || view.params.no_handbrake.contains(Handbrake::Bbr) {
             return None;
         }
         self.dips.note(view);

@@ -20,6 +20,7 @@
 
 use super::{View, burst_time};
 use crate::estimate::Mi;
+use crate::params::{Handbrake, Params};
 use crate::units::Rate;
 
 /// The part of the path from which on a flow climbs as if alone. Source: simulated, medians of the answer: .7 to 1.2 of flows
@@ -84,8 +85,8 @@ impl Sharing {
 
     /// Whether others share the path, for all that is known.
     #[must_use]
-    pub fn is_shared(&self) -> bool {
-        self.own < OWN
+    pub fn is_shared(&self, params: &Params) -> bool {
+        self.own < OWN && !params.no_handbrake.contains(Handbrake::Sharing)
     }
 }
 
@@ -93,7 +94,6 @@ impl Sharing {
 mod tests {
     use super::*;
     use crate::handbrake::tests::{PKT, empty_path, sent_at, view};
-    use crate::params::Params;
     use crate::units::Micros;
 
     /// A flow that sends a packet each 180 us and then each 220 us, and holds `part` of a path of one each 200 us, so often.
@@ -110,11 +110,18 @@ mod tests {
         sharing
     }
 
+    fn is_shared(part: f64, times: u64) -> bool {
+        after(part, times).is_shared(&Params::default())
+    }
+
     #[test]
     fn a_queue_that_answers_in_full_is_the_flow_s_own() {
-        assert!(after(1.0, 1).is_shared(), "one answer is not enough");
-        assert!(!after(1.0, 2).is_shared());
-        assert!(after(0.5, 20).is_shared());
-        assert!(after(0.0, 20).is_shared());
+        assert!(is_shared(1.0, 1), "one answer is not enough");
+        assert!(!is_shared(1.0, 2));
+        assert!(is_shared(0.5, 20));
+        assert!(is_shared(0.0, 20));
+        let mut off = Params::default();
+        off.set("no-handbrake", "sharing").unwrap();
+        assert!(!after(0.5, 20).is_shared(&off));
     }
 }

@@ -110,6 +110,10 @@ pub enum Handbrake {
     Ceiling,
     /// Back below what arrives after a step that filled the queue.
     Overshoot,
+    /// Equal additions on the way back to an edge, where others share the path.
+    Sharing,
+    /// Do as BBR does beside BBR.
+    Bbr,
 }
 
 /// A set of [`Handbrake`]s. Written as names separated by commas; the empty set is written `none`.
@@ -120,14 +124,16 @@ impl HandbrakeSet {
     /// No handbrake.
     pub(super) const NONE: Self = Self(0);
     /// Every handbrake.
-    pub(super) const EVERY: Self = Self((1 << Self::ALL.len()) - 1);
-    const ALL: [(Handbrake, &str); 6] = [
+    pub(super) const EVERY: Self = Self(u8::MAX >> (u8::BITS as usize - Self::ALL.len()));
+    const ALL: [(Handbrake, &str); 8] = [
         (Handbrake::Loss, "loss"),
         (Handbrake::Queue, "queue"),
         (Handbrake::Compete, "compete"),
         (Handbrake::Restart, "restart"),
         (Handbrake::Ceiling, "ceiling"),
         (Handbrake::Overshoot, "overshoot"),
+        (Handbrake::Sharing, "sharing"),
+        (Handbrake::Bbr, "bbr"),
     ];
 
     /// Whether `handbrake` is in the set.
@@ -150,7 +156,7 @@ impl FromStr for HandbrakeSet {
                 .ok_or_else(|| UnitError {
                     text: text.to_owned(),
                     kind: "list of handbrakes",
-                    expected: "loss, queue, compete, restart, ceiling, overshoot or none, several separated by commas",
+                    expected: "loss, queue, compete, restart, ceiling, overshoot, sharing, bbr or none, several separated by commas",
                 })
         })
     }
