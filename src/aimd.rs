@@ -106,7 +106,7 @@ const ALONE_AFTER: u8 = 3;
 /// Packets per RTT below which the climb is a whole packet per RTT, and a cut is soon regained.
 const TINY_PKTS: f64 = 8.0;
 /// Climb in packets per RTT, below that and above; and beyond the edge, as a part of the window, at least. Source: simulated on 193
-/// random paths, see docs/performance.md: with whole packets beyond the edge tiny windows lose half as much again as Cubic's.
+/// random paths, see docs/history.md: with whole packets beyond the edge tiny windows lose half as much again as Cubic's.
 const TINY_CLIMB: f64 = 1.0;
 const CLIMB: f64 = 0.5;
 const EDGE_CLIMB_PART: f64 = 1.0 / 16.0;
