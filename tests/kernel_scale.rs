@@ -18,7 +18,7 @@ const WARM_UP: Duration = Duration::from_secs(3);
 /// Long enough for CPU time that is counted in 10 ms.
 const MEASURED: Duration = Duration::from_secs(6);
 /// From the last byte until the agent has logged the end of every flow.
-const END: Duration = Duration::from_secs(20);
+const END: Duration = Duration::from_secs(40);
 /// Share of one core.
 const CPU_LIMIT: f64 = 0.25;
 /// Connections that may deliver nothing in the last 2 s. Two packets per connection fit into the path and a tenth of them
@@ -51,7 +51,7 @@ fn run(name: &str) {
     let ports = load.ports().to_vec();
     let outcome = load.finish();
     // The path must carry the last FINs, or the connections have no end yet.
-    eventually(END, || agent.flow_ends() >= CONNECTIONS);
+    let all_ended = eventually(END, || agent.flow_ends() >= CONNECTIONS);
     path::close(path);
     let log = agent.stop();
     let ends = Agent::driven_shares(&log);
@@ -67,6 +67,10 @@ fn run(name: &str) {
         100.0 * share
     );
     outcome.assert_intact();
+    measured!(
+        all_ended,
+        "the log has not the end of every flow within {END:?}"
+    );
     let silent = outcome.silent_since(until - Duration::from_secs(2), until);
     let mut driven: Vec<f64> = ports
         .iter()

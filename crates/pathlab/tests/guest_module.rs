@@ -13,17 +13,17 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pathlab::attempts::attempts;
 use pathlab::guest::{
     self, AGENT_BINARY, Action, Config, Error, Event, Executed, GuestRun, KernelVersion, Outcome,
 };
-use pathlab::measured;
 use pathlab::scenario::{PathSpec, Scheme};
 
 /// Wall time for one script.
 const LIMIT: Duration = Duration::from_secs(900);
 /// What the module must reach of the eBPF datapath's share.
 const AS_GOOD: f64 = 0.95;
+/// Seeds of the guests' randomness over which that is judged, at most.
+const SEEDS: u64 = 3;
 
 /// What the script has built.
 struct Built {
@@ -411,14 +411,45 @@ fn pk3c() -> Scheme {
 fn the_module_is_as_good_as_ebpf() {
     let test = "the_module_is_as_good_as_ebpf";
     let Some(built) = built(test) else { return };
-    // One run of each is a matter of luck where packets are lost at random.
-    attempts(|| {
-        let worse = on_each(&built, |kernel, module| {
-            compare(test, &built, kernel, module)
+    // One run of each is a matter of luck, and in virtual time the same seed brings the same luck again.
+    let mut seen: Vec<Pair> = Vec::new();
+    for seed in 1..=SEEDS {
+        let pairs = on_each(&built, |kernel, module| {
+            compare(test, &built, kernel, module, seed)
         })
         .concat();
-        measured!(worse.is_empty(), "less than {AS_GOOD} of eBPF: {worse:#?}");
-    });
+        for pair in pairs {
+            match seen.iter_mut().find(|other| other.label == pair.label) {
+                Some(other) => other.add(&pair),
+                None => seen.push(pair),
+            }
+        }
+        let worse: Vec<_> = seen.iter().filter(|pair| pair.is_worse()).collect();
+        if worse.is_empty() {
+            return;
+        }
+        println!("less than {AS_GOOD} of eBPF with {seed} of {SEEDS} seeds: {worse:#?}");
+    }
+    panic!("less than {AS_GOOD} of eBPF with all {SEEDS} seeds");
+}
+
+/// The shares of one path that the module and eBPF used, summed over seeds.
+#[derive(Clone, Debug)]
+struct Pair {
+    label: String,
+    module: f64,
+    bpf: f64,
+}
+
+impl Pair {
+    fn add(&mut self, other: &Self) {
+        self.module += other.module;
+        self.bpf += other.bpf;
+    }
+
+    fn is_worse(&self) -> bool {
+        self.module < AS_GOOD * self.bpf
+    }
 }
 
 /// Does something with each kernel and its module, side by side; what all of it gave.
@@ -437,16 +468,25 @@ fn on_each<T: Send>(built: &Built, work: impl Fn(KernelVersion, &Path) -> T + Sy
     })
 }
 
-/// Says what one kernel shows; the runs in which the module is worse.
-fn compare(test: &str, built: &Built, kernel: KernelVersion, module: &Path) -> Vec<String> {
+/// Says what one kernel shows with a seed; what the module and eBPF used of each path.
+fn compare(
+    test: &str,
+    built: &Built,
+    kernel: KernelVersion,
+    module: &Path,
+    seed: u64,
+) -> Vec<Pair> {
     let (secs, flows): (u32, &[u32]) = if built.long {
         (30, &[1, 4])
     } else {
         (10, &[1])
     };
     let paths = PathSpec::demo();
-    let over_ebpf = config(kernel, &built.agent, None);
-    let over_module = config(kernel, &built.agent, Some(module));
+    let seeded = |module| Config {
+        seed,
+        ..config(kernel, &built.agent, module)
+    };
+    let (over_ebpf, over_module) = (seeded(None), seeded(Some(module)));
     let of = |config: &Config, schemes: &[Scheme]| {
         outcomes(test, config, &guest::matrix(&paths, schemes, flows, secs))
     };
@@ -473,7 +513,7 @@ fn compare(test: &str, built: &Built, kernel: KernelVersion, module: &Path) -> V
             row.retransmits
         )
     };
-    let mut worse = Vec::new();
+    let mut pairs = Vec::new();
     for (i, (run, (module, bpf))) in runs
         .iter()
         .zip(over_module.iter().zip(&over_bpf))
@@ -495,16 +535,13 @@ fn compare(test: &str, built: &Built, kernel: KernelVersion, module: &Path) -> V
             run.label(),
             module.row.agent_driven
         );
-        if module.row.share < AS_GOOD * bpf.row.share {
-            worse.push(format!(
-                "{} on {kernel}: {:.3} of {:.3}",
-                run.label(),
-                module.row.share,
-                bpf.row.share
-            ));
-        }
+        pairs.push(Pair {
+            label: format!("{} on {kernel}", run.label()),
+            module: module.row.share,
+            bpf: bpf.row.share,
+        });
     }
-    worse
+    pairs
 }
 
 /// What befalls agents, with the bounds of the eBPF datapath's test in `guest_kernels.rs`.
