@@ -174,6 +174,7 @@ reasons! {
     Grow "grow" "The path keeps up: multiply the rate.";
     GrowLess "grow-less" "The path keeps up, with a first sign of a queue: grow a little.";
     Longer "longer" "Too few ACKs in a slot: send longer ones.";
+    Watch "watch" "The RTT is long, but perhaps not for a queue: hold the rate and see whether it grows on.";
     AppLimited "app-limited" "The application sends less than it may: no growth.";
     Plateau "plateau" "The rate has not grown for some RTTs: something else limits the flow, and the fast start ends.";
     FullSpacing "full-spacing" "Packets arrive slower than they were sent: the fast start ends.";

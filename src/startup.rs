@@ -22,7 +22,8 @@
 //!
 //! Where the ACKs of the initial window tell the path's rate ([`train`]), the second RTT is sent at four fifths of it, five
 //! initial windows at most, and the ramp passes it only by little more than what has arrived. Where a fifth more arrives, the
-//! train was wrong.
+//! train was wrong. Where it was, or told nothing, something besides a queue holds packets back: there a long RTT is watched for one and a
+//! half RTTs before it ends the start ([`watch`]).
 //!
 //! Four signs, because each has a blind spot: ACK spacing needs many samples (and says nothing of delayed ACKs with
 //! few, nor after the first plan, whose slots alone know how long they were being sent), the slope needs a queue that
@@ -36,6 +37,7 @@
 //! products come to stand in the queue. A buffer of one loses some of that.
 
 pub mod train;
+pub mod watch;
 
 use crate::estimate::{Estimator, Mi};
 use crate::params::Params;
@@ -43,6 +45,7 @@ use crate::plan::Reason;
 use crate::program::Slot;
 use crate::units::{Micros, Rate};
 use train::Train;
+use watch::Watch;
 
 /// ACKs below which a slot tells nothing. Source: one-packet reports of batched ACKs once doubled the rate.
 pub const MIN_SAMPLES: f64 = 4.0;
@@ -145,10 +148,11 @@ pub struct Startup {
     grown: Micros,
     /// (time in us, packets delivered so far) of the last reports, both modulo 2^32.
     history: [(u32, u32); HISTORY],
-    reports: u32,
+    reports: u16,
     train: Train,
     /// What the train tells the path carries, until more arrives.
     path: Option<Rate>,
+    watch: Watch,
     /// Packets of which the slots told so far, and those that were lost.
     pkts: f32,
     lost_pkts: f32,
@@ -167,6 +171,7 @@ impl Startup {
             reports: 0,
             train: Train::default(),
             path: None,
+            watch: Watch::default(),
             pkts: 0.0,
             lost_pkts: 0.0,
         }
@@ -261,12 +266,18 @@ impl Startup {
             WHOLE_LOSS_SIGMAS,
             tolerance,
         );
-        let full = full(mi, est, pkt_bytes, tolerance, again);
+        let full = self.full(mi, est, pkt_bytes, tolerance, again);
         if let Some(reason) = full.or(crowded.then_some(Reason::FullLoss)) {
+            if reason == Reason::FullQueue && self.is_watched(mi, est) {
+                // A rate that is held is no plateau.
+                let ramp = est.srtt() * LONGEST_RAMP_RTTS;
+                self.grown = self.grown.max(est.now() - ramp);
+                return Verdict::Wait(Reason::Watch);
+            }
             return Verdict::Leave(self.leaving_rate(mi, rate, reason), reason);
         }
         let elapsed = est.now() - self.grown;
-        if elapsed > est.srtt() * PLATEAU_RTTS && self.reports > HISTORY as u32 {
+        if elapsed > est.srtt() * PLATEAU_RTTS && self.reports > HISTORY as u16 {
             return Verdict::Leave(self.best.max(mi.goodput) * CEILING, Reason::Plateau);
         }
         if mi.slot == Slot::Hold && mi.samples < MIN_SAMPLES {
@@ -298,6 +309,59 @@ impl Startup {
         Verdict::Grow(next, reason)
     }
 
+    /// The sign of a full path, if there is one. A slot without an asked rate can only show a queue.
+    fn full(
+        &self,
+        mi: &Mi,
+        est: &Estimator,
+        pkt_bytes: f64,
+        tolerance: f64,
+        again: bool,
+    ) -> Option<Reason> {
+        let lossy =
+            mi.asked.is_some() && is_lossy(mi.pkts(), mi.lost_pkts, SLOT_LOSS_SIGMAS, tolerance);
+        let lossy = lossy.then_some(Reason::FullLoss);
+        // Without an RTT the flow only repeats what it lost.
+        let Some(rtt) = mi.rtt else { return lossy };
+        // A full queue of few packets jumps up and down, too, but it loses some.
+        let jitter = if mi.lost_pkts < 1.0 {
+            rtt.deviation
+        } else {
+            Micros::ZERO
+        };
+        let queue = rtt.mean - jitter - est.rtt_min() - self.watch.foreign();
+        if mi.samples >= QUEUE_SAMPLES && queue > tolerated_queue(est) {
+            return Some(Reason::FullQueue);
+        }
+        mi.asked?;
+        let limit = FULL_SPACING - 2.0 * mi.pkts_per_ack() / mi.pkts();
+        if mi.tells_spacing() && mi.arrival_rate() < mi.send_rate * limit {
+            return Some(Reason::FullSpacing);
+        }
+        let sigmas = if again {
+            AGAIN_SLOPE_SIGMAS
+        } else {
+            FULL_SLOPE_SIGMAS
+        };
+        let rise = Micros::from_secs(rtt.slope * mi.sent_for.as_secs());
+        let mut smallest_rise = mi.send_rate.time_for(2.0 * pkt_bytes).max(Micros::new(500));
+        if mi.lost_pkts > 0.0 {
+            smallest_rise = smallest_rise.max(est.sack_delay() * STEP_RISE);
+        }
+        if rtt.slope > FULL_SLOPE && rtt.slope > sigmas * rtt.slope_se && rise > smallest_rise {
+            return Some(Reason::FullSlope);
+        }
+        lossy
+    }
+
+    /// Whether a long RTT is no sign yet, and the rate is held: for a first start whose path's rate is not known, and that has lost
+    /// nothing.
+    fn is_watched(&mut self, mi: &Mi, est: &Estimator) -> bool {
+        let careful = self.path.is_some() || self.restart.is_some() || self.lost_pkts > 0.0;
+        mi.rtt
+            .is_some_and(|rtt| !careful && self.watch.holds(&rtt, tolerated_queue(est), est))
+    }
+
     /// Goodput over the last RTT or a little more, once there is that much history.
     fn recent_goodput(&mut self, est: &Estimator, pkt_bytes: f64) -> Option<Rate> {
         // `as` for whole numbers beyond 2^32 is their remainder.
@@ -306,7 +370,7 @@ impl Startup {
             let elapsed = Micros::new(now.0.wrapping_sub(us).into());
             (elapsed, f64::from(now.1.wrapping_sub(pkts)))
         };
-        let (depth, reports) = (self.history.len(), self.reports as usize);
+        let (depth, reports) = (self.history.len(), usize::from(self.reports));
         let newest_first =
             (1..=reports.min(depth)).map(|back| self.history[(reports - back) % depth]);
         let old = newest_first
@@ -353,42 +417,9 @@ impl Startup {
     }
 }
 
-/// The sign of a full path, if there is one. A slot without an asked rate can only show a queue.
-fn full(mi: &Mi, est: &Estimator, pkt_bytes: f64, tolerance: f64, again: bool) -> Option<Reason> {
-    let lossy =
-        mi.asked.is_some() && is_lossy(mi.pkts(), mi.lost_pkts, SLOT_LOSS_SIGMAS, tolerance);
-    let lossy = lossy.then_some(Reason::FullLoss);
-    // Without an RTT the flow only repeats what it lost.
-    let Some(rtt) = mi.rtt else { return lossy };
-    // A full queue of few packets jumps up and down, too, but it loses some.
-    let jitter = if mi.lost_pkts < 1.0 {
-        rtt.deviation
-    } else {
-        Micros::ZERO
-    };
-    let tolerated = (est.rtt_min() * FULL_QUEUE_RTTS).max(FULL_QUEUE);
-    if mi.samples >= QUEUE_SAMPLES && rtt.mean - jitter - est.rtt_min() > tolerated {
-        return Some(Reason::FullQueue);
-    }
-    mi.asked?;
-    let limit = FULL_SPACING - 2.0 * mi.pkts_per_ack() / mi.pkts();
-    if mi.tells_spacing() && mi.arrival_rate() < mi.send_rate * limit {
-        return Some(Reason::FullSpacing);
-    }
-    let sigmas = if again {
-        AGAIN_SLOPE_SIGMAS
-    } else {
-        FULL_SLOPE_SIGMAS
-    };
-    let rise = Micros::from_secs(rtt.slope * mi.sent_for.as_secs());
-    let mut smallest_rise = mi.send_rate.time_for(2.0 * pkt_bytes).max(Micros::new(500));
-    if mi.lost_pkts > 0.0 {
-        smallest_rise = smallest_rise.max(est.sack_delay() * STEP_RISE);
-    }
-    if rtt.slope > FULL_SLOPE && rtt.slope > sigmas * rtt.slope_se && rise > smallest_rise {
-        return Some(Reason::FullSlope);
-    }
-    lossy
+/// The queue that ends no start.
+fn tolerated_queue(est: &Estimator) -> Micros {
+    (est.rtt_min() * FULL_QUEUE_RTTS).max(FULL_QUEUE)
 }
 
 /// Whether so many packets lost so many that a path's own losses do not explain it.

@@ -159,6 +159,18 @@ fn reordering_does_not_collapse_a_flow() {
 }
 
 #[test]
+fn rtts_that_jitter_by_a_whole_one_do_not_collapse_a_flow() {
+    let mut jittery = path();
+    jittery.jitter = Jitter::Uniform {
+        max_ns: 40 * MILLISECOND,
+        reorder: false,
+    };
+    rows("jitter of 40 ms", &scenario(jittery, 1), |out| {
+        assert!(out.share >= 0.6);
+    });
+}
+
+#[test]
 fn collected_acks_do_not_collapse_a_flow() {
     let mut collected = scenario(path(), 1);
     collected.flows[0].acks.aggregation_ns = 5 * MILLISECOND;

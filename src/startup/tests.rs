@@ -135,13 +135,42 @@ fn a_restart_bears_little_more_than_the_paths_own_losses() {
     assert!(!ends(Startup::new(Micros::ZERO), 8), "a start cannot know");
 }
 
+/// What a start does of which the train told this, in slots of 40 packets, 50 ms apart, at RTTs within 1 ms of these; each slot
+/// loses so many packets.
+fn reasons(train: Option<Rate>, rtts: &[u64], lost: u64) -> Vec<&'static str> {
+    let params = Params::default();
+    let mut est = Estimator::new(&params);
+    est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+    let mut startup = Startup::on_path(Micros::ZERO, train);
+    let verdicts = rtts.iter().zip(1..).map(|(&rtt, i)| {
+        let rtt = |n| rtt - 1000 + 1000 * (n % 3);
+        let mi = slot(&mut est, i * 50_000, rtt, |n| if n == 7 { lost } else { 0 });
+        match startup.on_mi(&mi, &est, RATE, PKT, &params) {
+            Verdict::Wait(reason) | Verdict::Grow(_, reason) | Verdict::Leave(_, reason) => {
+                reason.name()
+            }
+            Verdict::Longer => "longer",
+        }
+    });
+    verdicts.collect()
+}
+
 #[test]
 fn a_standing_queue_ends_it() {
-    let full = verdict(|_| 51_000, |_| 0);
-    assert!(
-        matches!(full, Verdict::Leave(rate, Reason::FullQueue) if rate <= RATE),
-        "{full:?}"
-    );
+    assert_eq!(reasons(Some(RATE), &[51_500], 0), ["full-queue"]);
+}
+
+#[test]
+fn a_long_rtt_that_does_not_grow_while_the_rate_is_held_is_no_queue_where_the_train_tells_nothing()
+{
+    let stays = reasons(None, &[80_000; 5], 0);
+    assert_eq!(stays, ["watch", "watch", "watch", "watch", "grow"]);
+    let grows = reasons(None, &[80_000, 85_000, 92_000], 0);
+    assert_eq!(grows, ["watch", "watch", "full-queue"]);
+    assert_eq!(reasons(None, &[80_000], 1), ["full-queue"]);
+    // What comes on top of it later is a queue.
+    let later = reasons(None, &[80_000, 80_000, 80_000, 80_000, 95_000, 108_000], 0);
+    assert_eq!(later[4..], ["watch", "full-queue"]);
 }
 
 #[test]

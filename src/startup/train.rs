@@ -30,7 +30,8 @@ const WIDEST_PART: f64 = 0.5;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Train {
     acks: u32,
-    first: Micros,
+    /// When the first came, us, modulo 2^32.
+    first: u32,
     /// From the first to the last, and the widest gap, us.
     span: u32,
     widest: u32,
@@ -42,12 +43,12 @@ pub struct Train {
 impl Train {
     /// ACKs of so many packets at this time.
     pub fn note(&mut self, now: Micros, pkts: f64) {
-        // `as` saturates.
-        let pkts = pkts as u32;
+        // `as` saturates for fractions, and is the remainder for whole numbers.
+        let (pkts, now) = (pkts as u32, now.us() as u32);
         if self.acks == 0 {
             (self.first, self.first_pkts) = (now, pkts);
         }
-        let span = (now - self.first).us().try_into().unwrap_or(u32::MAX);
+        let span = now.wrapping_sub(self.first);
         self.widest = self.widest.max(span.saturating_sub(self.span));
         self.span = span;
         self.pkts = self.pkts.saturating_add(pkts);
