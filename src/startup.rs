@@ -148,6 +148,7 @@ pub struct Startup {
     grown: Micros,
     /// (time in us, packets delivered so far) of the last reports, both modulo 2^32.
     history: [(u32, u32); HISTORY],
+    /// How many there were, modulo 2^16.
     reports: u16,
     train: Train,
     /// What the train tells the path carries, until more arrives.

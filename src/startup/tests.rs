@@ -135,9 +135,9 @@ fn a_restart_bears_little_more_than_the_paths_own_losses() {
     assert!(!ends(Startup::new(Micros::ZERO), 8), "a start cannot know");
 }
 
-/// What a start does of which the train told this, in slots of 40 packets, 50 ms apart, at RTTs within 1 ms of these; each slot
-/// loses so many packets.
-fn reasons(train: Option<Rate>, rtts: &[u64], lost: u64) -> Vec<&'static str> {
+/// The verdicts of a start of which the train told this, on slots of 40 packets, 50 ms apart, at RTTs within 1 ms of these; each
+/// slot loses so many packets.
+fn after_train(train: Option<Rate>, rtts: &[u64], lost: u64) -> Vec<Verdict> {
     let params = Params::default();
     let mut est = Estimator::new(&params);
     est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
@@ -145,24 +145,32 @@ fn reasons(train: Option<Rate>, rtts: &[u64], lost: u64) -> Vec<&'static str> {
     let verdicts = rtts.iter().zip(1..).map(|(&rtt, i)| {
         let rtt = |n| rtt - 1000 + 1000 * (n % 3);
         let mi = slot(&mut est, i * 50_000, rtt, |n| if n == 7 { lost } else { 0 });
-        match startup.on_mi(&mi, &est, RATE, PKT, &params) {
-            Verdict::Wait(reason) | Verdict::Grow(_, reason) | Verdict::Leave(_, reason) => {
-                reason.name()
-            }
-            Verdict::Longer => "longer",
-        }
+        startup.on_mi(&mi, &est, RATE, PKT, &params)
     });
     verdicts.collect()
 }
 
 #[test]
 fn a_standing_queue_ends_it() {
-    assert_eq!(reasons(Some(RATE), &[51_500], 0), ["full-queue"]);
+    let full = after_train(Some(RATE), &[51_500], 0)[0];
+    assert!(
+        matches!(full, Verdict::Leave(rate, Reason::FullQueue) if rate <= RATE),
+        "{full:?}"
+    );
 }
 
 #[test]
-fn a_long_rtt_that_does_not_grow_while_the_rate_is_held_is_no_queue_where_the_train_tells_nothing()
-{
+fn where_the_train_tells_nothing_a_long_rtt_that_does_not_grow_is_no_queue() {
+    let reasons = |train, rtts: &[u64], lost| -> Vec<&str> {
+        let name = |verdict| match verdict {
+            Verdict::Wait(reason) | Verdict::Grow(_, reason) | Verdict::Leave(_, reason) => {
+                reason.name()
+            }
+            Verdict::Longer => "longer",
+        };
+        let verdicts = after_train(train, rtts, lost);
+        verdicts.into_iter().map(name).collect()
+    };
     let stays = reasons(None, &[80_000; 5], 0);
     assert_eq!(stays, ["watch", "watch", "watch", "watch", "grow"]);
     let grows = reasons(None, &[80_000, 85_000, 92_000], 0);
