@@ -22,7 +22,7 @@ const HELD_RTTS: f64 = 1.5;
 /// What is known of long RTTs. Times are in us, those of the clock modulo 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
-    /// When the rate was first held for the present sign, and the mean RTT then; that is zero for none.
+    /// When the RTT was first long since the last judgement, and its mean then; that is zero for never.
     since: u32,
     first: u32,
     /// What stands in the RTT without being a queue.
