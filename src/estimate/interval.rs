@@ -15,6 +15,11 @@ pub(super) const SLOPE_MIN_PKTS: f64 = 12.0;
 const SPACING_MIN_PKTS: f64 = 24.0;
 const SPACING_MIN_SAMPLES: f64 = 8.0;
 
+/// Slope, s/s, and its standard errors, from which on a holding slot's time is corrected. Source: smaller ones are within an ACK's part of
+/// the rate, or jitter.
+const HELD_SLOPE: f64 = 0.1;
+const HELD_SLOPE_SIGMAS: f64 = 3.0;
+
 /// What is known of a slot besides its report.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotContext {
@@ -129,7 +134,9 @@ pub(super) fn read(raw: &RawReport, context: SlotContext, pkt_bytes: f64, srtt: 
     let delivered_pkts = f64::from(raw.dlv as u32);
     let lost_pkts = f64::from(raw.lost.min(u64::from(u32::MAX)) as u32);
     let pkts = delivered_pkts + lost_pkts;
-    let sent_for = Micros::new(raw.sdur);
+    let rtt = rtt_stats(raw, pkts);
+    let acked_for = Micros::new(raw.sdur);
+    let sent_for = sending_time(raw.slot(), acked_for, rtt);
     let send_rate = if raw.sdur > 0 {
         Rate::from_bytes_in(pkts * pkt_bytes, sent_for)
     } else {
@@ -149,16 +156,27 @@ pub(super) fn read(raw: &RawReport, context: SlotContext, pkt_bytes: f64, srtt: 
         delivered_pkts,
         lost_pkts,
         samples: n,
-        rtt: rtt_stats(raw, pkts),
+        rtt,
         rtt_at_loss: (raw.nl > 0)
             .then(|| Micros::from_secs((raw.srl as f64 / raw.nl as f64).min(RTT_LIMIT_US) * 1e-6)),
         send_rate,
         goodput,
         limited: false,
-        stalled: sent_for > context.length * 2.0 + srtt,
+        stalled: acked_for > context.length * 2.0 + srtt,
     };
     mi.limited = context.asked.is_some_and(|asked| mi.sent_less_than(asked));
     mi
+}
+
+/// How long the packets of a slot were being sent. A holding slot has no rate of its own that would mark its end in the stream, so it
+/// is as long as its ACKs took to come; where each came later after its packet than the one before, the packets took less.
+fn sending_time(slot: Slot, acked_for: Micros, rtt: Option<RttStats>) -> Micros {
+    let grows =
+        |rtt: &RttStats| rtt.slope > HELD_SLOPE && rtt.slope > HELD_SLOPE_SIGMAS * rtt.slope_se;
+    match rtt.filter(|rtt| slot == Slot::Hold && grows(rtt)) {
+        Some(rtt) => acked_for * (1.0 / (1.0 + rtt.slope)),
+        None => acked_for,
+    }
 }
 
 /// The RTT at the end of the interval's regression line, as the largest queue it met. The largest sample would not do:

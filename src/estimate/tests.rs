@@ -65,6 +65,25 @@ fn slope_and_error_match_a_regression_done_by_hand() {
 }
 
 #[test]
+fn a_holding_slot_that_fills_a_queue_was_sent_faster_than_acknowledged() {
+    // A packet each 500 us on a path that carries one each 1000: 20 ms of ACKs for 10 ms of sending.
+    let acks: Vec<_> = (0..20).map(|i| (i * 500, 20_000 + i * 500, 0)).collect();
+    let sent = |slot: u64, acks: &[(u64, u64, u64)]| {
+        let mut est = Estimator::new(&Params::default());
+        let mi = est.observe(&report(32 + slot, 0, acks, 20_000), context(2e6));
+        mi.send_rate.bytes_per_sec()
+    };
+    assert!((sent(5, &acks) - 2e6).abs() < 1.0, "{}", sent(5, &acks));
+    assert_eq!(
+        sent(1, &acks),
+        1e6,
+        "the other slots' time is that of sending"
+    );
+    let drains: Vec<_> = (0..20).map(|i| (i * 500, 30_000 - i * 250, 0)).collect();
+    assert_eq!(sent(5, &drains), 1e6, "a queue that goes");
+}
+
+#[test]
 fn too_few_samples_give_rtts_but_no_slope() {
     let stats = rtt_stats(&report(33, 0, &[(0, 10, 0), (5, 90, 0)], 10), 2.0).unwrap();
     assert_eq!(
