@@ -12,9 +12,7 @@
 //! ```
 //!
 //! Equal additions and multiplicative cuts make flows equal (Chiu and Jain, 1989). This contains upstream's "fast
-//! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs. Until then
-//! it bears as much loss above 25 packets as the loss handbrake lets flows of Vivace bear: one that yields where they do not
-//! leaves them the path, and they never learn that it is shared.
+//! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs.
 //!
 //! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is an eighth
 //! to half of what it has, and stands in the queue before a report tells of it.
@@ -27,9 +25,7 @@
 //! queue is gone, if nobody else took it: whoever is alone sees as much arrive as before, however little it sends, until the
 //! queue is gone; among others, less of what arrives is its own.
 //!
-//! A small window has lost a tenth of its packets when it has lost one, whatever the path loses. There losses are weighed over
-//! intervals (Wald's sequential test): each counts by how much likelier it is where the path is shared and full than where it loses by
-//! itself what it is known to lose, and each packet that arrives counts against. A loss at a full queue needs little more.
+//! Whether losses are the path's own is weighed ([`Evidence`]).
 //!
 //! It needs no attribution: the rate is steered without a new plan, and every report moves it a little. Growth is
 //! never credited to intervals that were not sent in full.
@@ -37,38 +33,23 @@
 //! Limits: reports come an RTT late, so that ten flows of ten packets lose twice what Cubic's lose. On a path of under
 //! three packets per RTT the floor of two packets per RTT is itself a queue.
 
-use crate::estimate::{Estimator, LossClass, Mi};
+mod evidence;
+
+use crate::estimate::{Estimator, Mi};
 use crate::handbrake::View;
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
+pub use evidence::Evidence;
+use evidence::SMALL_PKTS;
 
 /// Back-off after congestive loss; for a small window, where a cut must be worth a packet or two; for a single packet,
 /// which is little evidence. Source: simulated, 4 to 100 flows at 10 to 20 packets and at 1 BDP: 0.7 for all wastes 4 % of
 /// the path, 0.8 for all doubles the loss of 100 flows.
 const LOSS_FACTOR: f64 = 0.8;
 const SMALL_LOSS_FACTOR: f64 = 0.7;
-const SMALL_PKTS: f64 = 16.0;
 const ONE_LOSS_FACTOR: f64 = 0.85;
-/// Deviations of the loss floor beyond which losses at a full queue count. Random losses meet a full queue, too, when others fill it: a
-/// climber that takes them for its own falls to some 25 packets, whatever its share, and leaves the path to those who learn.
-/// Source: simulated, 2 to 50 flows with 2 to 5 % random loss: at 0.5 Jain .36 to .72, at 2 .69 to .90, at 2.5 .78 to .93, at 3 .83
-/// to .95, but ten flows at 10 packets .93 for .98.
-const CLEAR_SIGMAS: f64 = 2.5;
-/// With few packets in the window: what a full, shared path loses beyond the floor; and the evidence for it, as the logarithm of the
-/// likelihoods' ratio, that is enough if the last loss met a full queue, or another. Source: simulated, 81 crowds and 60 short paths:
-/// Jain .734 to .768, .885 to .905 against half a deviation of the floor in each interval; with 2 and 5 .761, .908, but a
-/// twentieth more is lost; with .2 for .1 the same.
-const SHARED_LOSS: f64 = 0.1;
-const FULL_EVIDENCE: f64 = 1.0;
-const OTHER_EVIDENCE: f64 = 4.0;
-/// A path that loses nothing is believed to lose this much.
-const LEAST_FLOOR: f64 = 1e-4;
 /// RTTs without congestive loss after which losses count as rare. Source: the climber regains a fifth of 50 packets in 20.
 const CALM_RTTS: f64 = 50.0;
-/// Loss beyond the floor that counts as congestive without a known queue.
-const LOSS_LIMIT: f64 = 0.02;
-/// Loss beyond the floor that a flow may have that does not use its rate. Source: twice the loss handbrake's.
-const IDLE_LOSS: f64 = 0.10;
 /// Queue tolerated, in smallest RTTs, in packets, and absolutely. Source of the first: simulated; RTT p95 of 16
 /// narrow paths alone is .976 with .2 and .961 with .15 of what it is with .25, but Jain's index of ten flows with 3 % loss .92 and .83
 /// for .95.
@@ -138,8 +119,7 @@ pub struct Aimd {
     drain: Option<Drain>,
     /// How often in a row it sent less and as much arrived.
     alone: u8,
-    /// That losses since the hold-off are not the path's own, as far as nothing outweighs it.
-    evidence: f64,
+    evidence: Evidence,
     /// The queue that stood through the last interval.
     stood: Micros,
 }
@@ -196,7 +176,8 @@ impl Aimd {
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
         let queue = self.standing_queue(view) - view.jitter();
         let tolerated = tolerated_queue(view);
-        if self.is_lossy(view) {
+        let patient = self.is_patient(view.est);
+        if self.evidence.counts(view, patient) {
             self.lossy_at = Some(view.est.now());
             self.back_off(view, None)
         } else if queue > tolerated {
@@ -214,36 +195,6 @@ impl Aimd {
             now.min(before)
         } else {
             now
-        }
-    }
-
-    /// Whether more is lost than the path does by itself, and than is borne.
-    fn is_lossy(&mut self, view: &View<'_>) -> bool {
-        let excess = if view.window_pkts() < SMALL_PKTS {
-            self.weigh(view)
-        } else {
-            self.evidence = 0.0;
-            stands_out(view)
-        };
-        excess && !(view.is_idle() && view.est.excess_loss(view.mi) < IDLE_LOSS)
-    }
-
-    /// Weighs what a small window lost and what arrived; whether that is enough.
-    fn weigh(&mut self, view: &View<'_>) -> bool {
-        let &View { mi, est, .. } = view;
-        if self.is_patient(est) {
-            // What was lost before is of the rate before the cut.
-            self.evidence = 0.0;
-        }
-        let own = est.loss_floor().max(LEAST_FLOOR);
-        let shared = own + SHARED_LOSS;
-        let lost = mi.lost_pkts * libm::log(shared / own);
-        let arrived = mi.delivered_pkts * libm::log((1.0 - shared) / (1.0 - own));
-        self.evidence = (self.evidence + lost + arrived).max(0.0);
-        match est.class(mi) {
-            LossClass::None => false,
-            LossClass::Congestive => self.evidence >= FULL_EVIDENCE,
-            LossClass::Random | LossClass::Unknown => self.evidence >= OTHER_EVIDENCE,
         }
     }
 
@@ -346,21 +297,6 @@ impl Aimd {
 /// Whether the interval tells how fast packets arrive.
 fn tells_goodput(mi: &Mi) -> bool {
     mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO
-}
-
-/// Whether the losses of one interval stand out from the path's own, and from what is borne.
-fn stands_out(view: &View<'_>) -> bool {
-    let &View { mi, est, .. } = view;
-    let borne = if view.window_pkts() < view.params.low_exit {
-        0.0
-    } else {
-        view.params.hb_loss_congestive.get()
-    };
-    match est.class(mi) {
-        LossClass::None => false,
-        LossClass::Congestive => est.loss_beyond(mi, CLEAR_SIGMAS) > borne,
-        LossClass::Random | LossClass::Unknown => est.excess_loss(mi) > LOSS_LIMIT,
-    }
 }
 
 /// The queue that is tolerated: more where its range is known, so that it stays well below what is lost.
