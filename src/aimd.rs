@@ -151,6 +151,12 @@ impl Aimd {
         }
     }
 
+    /// What arrived when it last backed off.
+    #[must_use]
+    pub fn edge(&self) -> Option<Rate> {
+        self.edge
+    }
+
     /// Whether congestive loss has long not been seen.
     #[must_use]
     pub fn is_calm(&self, est: &Estimator) -> bool {
@@ -300,7 +306,8 @@ fn tells_goodput(mi: &Mi) -> bool {
 }
 
 /// The queue that is tolerated: more where its range is known, so that it stays well below what is lost.
-fn tolerated_queue(view: &View<'_>) -> Micros {
+#[must_use]
+pub fn tolerated_queue(view: &View<'_>) -> Micros {
     let &View { est, rate, .. } = view;
     let time_for = |pkts: f64| rate.time_for(pkts * view.pkt_bytes);
     let fair = time_for(FAIR_PKTS).max(FAIR_MIN);

@@ -25,11 +25,13 @@
 mod compared;
 mod plans;
 mod queue;
+mod ride;
 mod start;
 mod trial;
 
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
+use crate::cruise::Cruise;
 use crate::estimate::{Estimator, LossClass, Mi, SlotContext};
 use crate::handbrake::{Action, Effect, Handbrakes, View};
 use crate::params::{Algorithm, Params};
@@ -69,6 +71,7 @@ enum Phase {
         from: Rate,
     },
     Vivace(Vivace),
+    Cruise(Cruise),
     Aimd(Aimd),
     Compete(Competitor),
     PlainStart(PlainStart),
@@ -81,6 +84,7 @@ impl Phase {
             Self::Startup(_) | Self::PlainStart(_) => PhaseName::Startup,
             Self::Drain { .. } => PhaseName::Drain,
             Self::Vivace(_) => PhaseName::Vivace,
+            Self::Cruise(_) => PhaseName::Cruise,
             Self::Aimd(_) => PhaseName::Aimd,
             Self::Compete(_) => PhaseName::Compete,
             Self::Upstream(_) => PhaseName::Upstream,
@@ -101,6 +105,8 @@ pub struct Controller {
     plan: Plan,
     cwnd: Bytes,
     rules: Handbrakes,
+    /// A queue that is not tolerated stood through the last interval with an RTT.
+    queue_stands: bool,
     /// The parameters chose another algorithm, or allow the rate no more; the next report sees to it.
     switched: bool,
     /// The segment size has changed: so many more reports may count segments of the old size, ...
@@ -133,6 +139,7 @@ impl Controller {
             },
             cwnd: init_cwnd,
             rules: Handbrakes::default(),
+            queue_stands: false,
             switched: false,
             resized_reports: 0,
             resized_mss: 0,
@@ -256,6 +263,10 @@ impl Controller {
         };
         self.resized_reports = self.resized_reports.saturating_sub(1);
         let mi = self.est.observe(raw, context);
+        if mi.rtt.is_some() {
+            let view = self.view(&mi);
+            self.queue_stands = view.standing_queue() > view.tolerated_queue();
+        }
         let decision = match self.phase {
             _ if self.switched => self.on_switch(),
             _ if raw.timeout() => self.on_timeout(),
@@ -266,6 +277,7 @@ impl Controller {
             _ if asked.is_none() => self.wait(Reason::Wait),
             Phase::Compete(_) => self.on_competition(&mi),
             Phase::Vivace(_) => self.on_trial(&mi),
+            Phase::Cruise(_) => self.on_cruise(&mi),
             Phase::Aimd(_) => self.on_climb(&mi),
             Phase::PlainStart(_) => self.on_plain_start(&mi),
             Phase::Upstream(_) => self.on_upstream(&mi),
@@ -357,8 +369,8 @@ impl Controller {
         }
         let calm = matches!(&self.phase, Phase::Aimd(climber) if climber.is_calm(&self.est));
         if calm && !self.is_low(self.params.low_exit) {
-            let command = self.probe();
-            return self.decide(Reason::Probe, Some(command));
+            let command = self.settle();
+            return self.decide(self.settled_reason(), Some(command));
         }
         let view = self.view(mi);
         let mut judge = self.rules.compete;
@@ -380,6 +392,12 @@ impl Controller {
         if let Some(decision) = self.on_effect(effect) {
             return decision;
         }
+        let full = climber.edge().filter(|_| reason == Reason::ClimbQueue);
+        if let Some(edge) = full.filter(|edge| self.may_cruise(*edge)) {
+            self.rate = self.bounded(rate);
+            let command = self.cruise(edge);
+            return self.decide(Reason::Cruise, Some(command));
+        }
         self.steer(self.bounded(rate), reason)
     }
 
@@ -394,10 +412,10 @@ impl Controller {
     }
 
     fn settled_reason(&self) -> Reason {
-        if matches!(self.phase, Phase::Aimd(_)) {
-            Reason::ClimbStart
-        } else {
-            Reason::Probe
+        match self.phase {
+            Phase::Aimd(_) => Reason::ClimbStart,
+            Phase::Cruise(_) => Reason::Cruise,
+            _ => Reason::Probe,
         }
     }
 

@@ -30,6 +30,7 @@ pub use queue::QueueRule;
 pub use restart::RestartRule;
 pub use sharing::Sharing;
 
+use crate::cruise::OwnPath;
 use crate::estimate::{Estimator, Mi};
 use crate::params::Params;
 use crate::plan::Reason;
@@ -198,6 +199,8 @@ pub struct Handbrakes {
     pub compete: CompeteRule,
     /// Knows whose path it is.
     pub sharing: Sharing,
+    /// Knows what the path carries.
+    pub path: OwnPath,
 }
 
 impl Handbrakes {
@@ -206,6 +209,13 @@ impl Handbrakes {
         self.loss.hold_off(now + losses_for);
         self.queue.hold_off(now + queue_for);
         self.restart.started(rate, now);
+    }
+
+    /// The queue rule's action, if one is due, for a flow that needs no other rule.
+    pub fn check_queue(&mut self, view: &View<'_>) -> Option<(Action, Reason)> {
+        self.compete.note(view);
+        let action = self.queue.check(view)?;
+        Some((action, self.queue.reason()))
     }
 
     /// The first action that is due.

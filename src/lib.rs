@@ -23,6 +23,7 @@ pub mod agent;
 pub mod aimd;
 pub mod compete;
 pub mod controller;
+pub mod cruise;
 pub mod estimate;
 pub mod exp;
 pub mod governor;

@@ -104,6 +104,8 @@ pub enum PhaseName {
     Drain,
     /// Vivace: comparing rates.
     Vivace,
+    /// Riding at the edge of a path that is the flow's own.
+    Cruise,
     /// The climber for few packets per RTT.
     Aimd,
     /// Competing with flows that fill the queue.
@@ -120,6 +122,7 @@ impl PhaseName {
             Self::Startup => "startup",
             Self::Drain => "drain",
             Self::Vivace => "vivace",
+            Self::Cruise => "cruise",
             Self::Aimd => "aimd",
             Self::Compete => "compete",
             Self::Upstream => "upstream",
@@ -203,6 +206,10 @@ reasons! {
     Climb "climb" "Few packets per RTT: add a little.";
     ClimbLoss "climb-loss" "Loss while climbing: back off.";
     ClimbQueue "climb-queue" "A standing queue while climbing: take it back.";
+    Cruise "cruise" "All of the path is the flow's own: ride at its edge.";
+    CruiseQueue "cruise-queue" "A queue at the edge: go below what arrives until it is out.";
+    CruiseLoss "cruise-loss" "Loss at the edge: go below what arrives.";
+    CruiseEnd "cruise-end" "Less arrives than all of the path: others share it, search.";
     Timeout "timeout" "A retransmission timeout: halve the rate.";
 }
 

@@ -135,6 +135,8 @@ struct Restart {
     known_loss: f32,
     /// It grows with the first plan.
     at_once: bool,
+    /// All of the path is the flow's.
+    on_own_path: bool,
 }
 
 /// State of the fast start.
@@ -187,9 +189,9 @@ impl Startup {
         }
     }
 
-    /// Takes ACKs of the initial window; returns what they are with those before.
-    pub fn note_acks(&mut self, now: Micros, pkts: f64) -> Train {
-        self.train.note(now, pkts);
+    /// Takes ACKs of the initial window, which took so long; returns what they are with those before.
+    pub fn note_acks(&mut self, now: Micros, pkts: f64, rtt: Micros) -> Train {
+        self.train.note(now, pkts, rtt);
         self.train
     }
 
@@ -214,9 +216,29 @@ impl Startup {
             restart: Some(Restart {
                 known_loss: est.loss_floor() as f32,
                 at_once,
+                on_own_path: false,
             }),
             ..Self::new(est.now())
         }
+    }
+
+    /// A restart of a flow that has all of its path, which has become wider: what it ends with is what the path carries.
+    #[must_use]
+    pub fn wider(est: &Estimator) -> Self {
+        Self {
+            restart: Some(Restart {
+                known_loss: est.loss_floor() as f32,
+                at_once: true,
+                on_own_path: true,
+            }),
+            ..Self::new(est.now())
+        }
+    }
+
+    /// Whether what it ends with is what the path carries.
+    #[must_use]
+    pub fn is_on_own_path(&self) -> bool {
+        self.restart.is_some_and(|restart| restart.on_own_path)
     }
 
     /// Whether the first plan grows from its first slot on.

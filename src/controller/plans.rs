@@ -10,6 +10,7 @@ use super::start::FIRST_GAIN;
 use super::{Controller, Phase};
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
+use crate::cruise::Cruise;
 use crate::handbrake;
 use crate::params::Algorithm;
 use crate::plan::{Command, Plan};
@@ -57,11 +58,14 @@ const STARTUP_SLOT_PKTS: f64 = 8.0;
 const STARTUP_SLOT_MIN: Micros = Micros::new(1000);
 
 impl Controller {
-    /// Goes on after a drain, a cut or a take-over: with trials, or with the climber where packets are few.
+    /// Goes on after a drain, a cut or a take-over: at the edge, if all of the path is the flow's own; else with trials, or with the
+    /// climber where packets are few.
     pub(super) fn settle(&mut self) -> Command {
         if self.params.chosen() == Algorithm::Upstream {
             self.phase = Phase::Upstream(Upstream::new(self.rate, true, &mut self.rng));
             self.upstream_plan()
+        } else if let Some(edge) = self.edge_near() {
+            self.cruise(edge)
         } else if self.is_low(self.params.low_enter) {
             self.climb(Micros::ZERO)
         } else {
@@ -187,9 +191,12 @@ impl Controller {
         }
     }
 
-    fn steady_interval(&self) -> Micros {
+    pub(super) fn steady_interval(&self) -> Micros {
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        Aimd::interval(&self.est, self.rate, pkt_bytes)
+        match self.phase {
+            Phase::Cruise(_) => Cruise::interval(&self.est, self.rate, pkt_bytes, &self.params),
+            _ => Aimd::interval(&self.est, self.rate, pkt_bytes),
+        }
     }
 
     /// Length of a monitor interval.
@@ -279,7 +286,7 @@ impl Controller {
                 competitor.window_pkts(&self.est, self.est.pkt_bytes(self.mss_bytes))
             }
             Phase::PlainStart(_) => STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt),
-            Phase::Vivace(_) | Phase::Aimd(_) | Phase::Upstream(_) => {
+            Phase::Vivace(_) | Phase::Cruise(_) | Phase::Aimd(_) | Phase::Upstream(_) => {
                 let highest = self.plan.highest();
                 let net = WINDOW_GAIN * pkts_in(highest, rtt);
                 match self.est.last_goodput() {

@@ -43,7 +43,8 @@ impl Controller {
         let Phase::Startup(startup) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
-        let train = startup.note_acks(now, mi.delivered_pkts);
+        let rtt = mi.rtt.map_or(Micros::ZERO, |rtt| rtt.mean);
+        let train = startup.note_acks(now, mi.delivered_pkts, rtt);
         let window_rate = self.init_window_in(srtt);
         if train.is_first() {
             // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
@@ -56,7 +57,9 @@ impl Controller {
             let command = self.steered_for(FIRST_REPORT);
             return self.decide(Reason::FirstRtt, Some(command));
         }
-        let startup = Startup::on_path(now, train.rate(self.est.pkt_bytes(self.mss_bytes)));
+        let path = train.rate(self.est.pkt_bytes(self.mss_bytes));
+        self.rules.path.learn(path.filter(|_| train.is_burst(rtt)));
+        let startup = Startup::on_path(now, path);
         let second_rate = startup.second_rate(window_rate);
         self.rate = second_rate.map_or(self.rate, |rate| self.bounded(rate));
         self.phase = Phase::Startup(startup);
@@ -85,6 +88,7 @@ impl Controller {
         let Phase::Startup(startup) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
+        let on_own_path = startup.is_on_own_path();
         match startup.on_mi(mi, &self.est, self.rate, pkt_bytes, &self.params) {
             Verdict::Wait(reason) => self.wait(reason),
             Verdict::Longer => {
@@ -112,6 +116,13 @@ impl Controller {
                 self.rate = rate
                     .max(floor.min(self.rate))
                     .within(self.params.min_rate, self.params.max_rate);
+                let queue = matches!(
+                    reason,
+                    Reason::FullQueue | Reason::FullSlope | Reason::FullSpacing
+                );
+                if on_own_path && queue {
+                    self.rules.path.learn(Some(self.rate));
+                }
                 self.rules.started(
                     self.rate,
                     now,

@@ -31,6 +31,7 @@ impl Controller {
             return self.wait(Reason::Wait);
         };
         let stepped_up = reason == Reason::MoveOver && core.rate() < self.rate;
+        let mut edge = None;
         let filled = stepped_up && score.is_some_and(|score| score.grew);
         if filled && let Some(overshoot) = overshoot(&view, core.rate()) {
             core.set_edge(Some(Edge {
@@ -46,9 +47,14 @@ impl Controller {
             let shows = self.est.now() + self.est.srtt();
             self.rules.queue.wait_for(shows + overshoot.lets_out_for);
             reason = Reason::Overshoot;
+            edge = Some(overshoot.edge);
         }
         self.rate = core.rate();
         let trials = core.trials();
+        if let Some(edge) = edge.filter(|edge| self.may_cruise(*edge)) {
+            let command = self.cruise(edge);
+            return self.decide(reason, Some(command));
+        }
         if self.is_low(self.params.low_enter) {
             let command = self.settle();
             return self.decide(self.settled_reason(), Some(command));

@@ -114,18 +114,20 @@ pub enum Handbrake {
     Sharing,
     /// Do as BBR does beside BBR.
     Bbr,
+    /// Ride at the edge of a path that is the flow's own.
+    Cruise,
 }
 
 /// A set of [`Handbrake`]s. Written as names separated by commas; the empty set is written `none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
-pub struct HandbrakeSet(u8);
+pub struct HandbrakeSet(u16);
 
 impl HandbrakeSet {
     /// No handbrake.
     pub(super) const NONE: Self = Self(0);
     /// Every handbrake.
-    pub(super) const EVERY: Self = Self(u8::MAX >> (u8::BITS as usize - Self::ALL.len()));
-    const ALL: [(Handbrake, &str); 8] = [
+    pub(super) const EVERY: Self = Self(u16::MAX >> (u16::BITS as usize - Self::ALL.len()));
+    const ALL: [(Handbrake, &str); 9] = [
         (Handbrake::Loss, "loss"),
         (Handbrake::Queue, "queue"),
         (Handbrake::Compete, "compete"),
@@ -134,12 +136,13 @@ impl HandbrakeSet {
         (Handbrake::Overshoot, "overshoot"),
         (Handbrake::Sharing, "sharing"),
         (Handbrake::Bbr, "bbr"),
+        (Handbrake::Cruise, "cruise"),
     ];
 
     /// Whether `handbrake` is in the set.
     #[must_use]
     pub fn contains(self, handbrake: Handbrake) -> bool {
-        self.0 & (1 << handbrake as u8) != 0
+        self.0 & (1 << handbrake as u16) != 0
     }
 }
 
@@ -152,7 +155,7 @@ impl FromStr for HandbrakeSet {
         text.split(',').try_fold(Self(0), |set, part| {
             let known = Self::ALL.iter().find(|(_, name)| *name == part.trim());
             known
-                .map(|(handbrake, _)| Self(set.0 | 1 << *handbrake as u8))
+                .map(|(handbrake, _)| Self(set.0 | 1 << *handbrake as u16))
                 .ok_or_else(|| UnitError {
                     text: text.to_owned(),
                     kind: "list of handbrakes",

@@ -37,14 +37,14 @@ text{font-family:system-ui,sans-serif;font-size:12px;fill:#39424e}\
 .back{fill:#fff}.grid{stroke:#e4e7eb}.axis{stroke:#9aa3ae}.limit{stroke:#66707d;stroke-dasharray:2 3}\
 .line{fill:none;stroke-width:1.4;stroke-linejoin:round}.asked{fill:none;stroke-width:1;stroke-dasharray:4 2;opacity:.75}\
 .drop{stroke:#d03b3b;opacity:.8}.idle{fill:#eef0f3}\
-.startup{fill:#8ec7e8}.drain{fill:#f0c36d}.vivace{fill:#a9d8b5}.aimd{fill:#cdb7e6}.compete{fill:#f2a9a0}.upstream,.other{fill:#c5cbd3}\
+.startup{fill:#8ec7e8}.drain{fill:#f0c36d}.vivace{fill:#a9d8b5}.cruise{fill:#d9e28f}.aimd{fill:#cdb7e6}.compete{fill:#f2a9a0}.upstream,.other{fill:#c5cbd3}\
 .mark-full{fill:#14628f}.mark-loss{fill:#c22f2f}.mark-queue{fill:#a86800}.mark-timeout{fill:#000}.mark-mode{fill:#7a2fb0}\
 @media (prefers-color-scheme:dark){text{fill:#c3cad3}.title{fill:#eef1f5}.note{fill:#8f99a6}\
 .back{fill:#13171d}.grid{stroke:#2a313a}.axis{stroke:#5b6672}.limit{stroke:#8f99a6}.drop{stroke:#f06a6a}.idle{fill:#1c222a}\
-.startup{fill:#235f85}.drain{fill:#8a6414}.vivace{fill:#2b6a41}.aimd{fill:#5b4285}.compete{fill:#8c3a31}.upstream,.other{fill:#4a525c}\
+.startup{fill:#235f85}.drain{fill:#8a6414}.vivace{fill:#2b6a41}.cruise{fill:#5f6b1c}.aimd{fill:#5b4285}.compete{fill:#8c3a31}.upstream,.other{fill:#4a525c}\
 .mark-full{fill:#8fd0f5}.mark-loss{fill:#ff8a8a}.mark-queue{fill:#ffc861}.mark-timeout{fill:#fff}.mark-mode{fill:#d6a4ff}}";
 /// Phases that have a colour of their own, in the order of the legend.
-const PHASES: [&str; 6] = ["startup", "drain", "vivace", "aimd", "compete", "upstream"];
+const PHASES: [&str; 7] = ["startup", "drain", "vivace", "cruise", "aimd", "compete", "upstream"];
 
 /// Draws a run that kept its series and decisions.
 pub(super) fn svg(outcome: &Outcome, plan: &Plan) -> String {

@@ -1,0 +1,171 @@
+use super::*;
+use crate::estimate::SlotContext;
+use crate::estimate::tests::report;
+
+const PKT: f64 = 1000.0;
+/// 5 MB/s: a packet in 200 us, 200 in an RTT of 40 ms.
+const PATH: Rate = Rate::from_bytes_per_sec(5e6);
+const INTERVAL_US: u64 = 40_000;
+
+/// A flow on a path that carries [`PATH`] as far as it knows, and its queue, us.
+struct Flow {
+    est: Estimator,
+    path: OwnPath,
+    cruise: Cruise,
+    now: u64,
+    queue: f64,
+}
+
+impl Flow {
+    fn new() -> Self {
+        Self::behind(20_000)
+    }
+
+    /// Where a queue of so many us was seen.
+    fn behind(queue_us: u64) -> Self {
+        let mut est = Estimator::new(&Params::default());
+        let context = SlotContext {
+            asked: None,
+            length: Micros::new(INTERVAL_US),
+            mss_bytes: PKT,
+        };
+        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context);
+        let longest = [(0, 40_000 + queue_us, 0); 8];
+        est.observe(&report(9, 1, &longest, 1000), context);
+        est.assume_rtt(Micros::new(40_000));
+        let mut path = OwnPath::default();
+        path.learn(Some(PATH));
+        Self {
+            cruise: Cruise::new(PATH, &est),
+            est,
+            path,
+            now: 500_000,
+            queue: 0.0,
+        }
+    }
+
+    /// One interval of which `sent` was sent at `rate`, `carried` arrives, and every so-manieth packet is lost.
+    fn interval(&mut self, rate: Rate, sent: f64, carried: Rate, lost_every: u64) -> Ride {
+        let gap = PKT / (rate.bytes_per_sec() * sent) * 1e6;
+        let growth = (rate * sent) / carried - 1.0;
+        let acks: Vec<_> = (0..(INTERVAL_US as f64 / gap) as u64)
+            .map(|i| {
+                let at = i as f64 * gap;
+                let rtt = 40_000.0 + (self.queue + growth * at).max(0.0);
+                (at as u64, rtt as u64, u64::from(i % lost_every == 1))
+            })
+            .collect();
+        self.queue = (self.queue + growth * INTERVAL_US as f64).max(0.0);
+        self.now += INTERVAL_US;
+        let context = SlotContext {
+            asked: Some(rate),
+            length: Micros::new(INTERVAL_US),
+            mss_bytes: PKT,
+        };
+        let mi = self
+            .est
+            .observe(&report(33, self.now, &acks, INTERVAL_US), context);
+        let params = Params::default();
+        let view = View {
+            mi: &mi,
+            est: &self.est,
+            rate,
+            pkt_bytes: PKT,
+            params: &params,
+        };
+        self.cruise.on_mi(&view, self.path)
+    }
+
+    /// The first answer other than to climb, from `rate` on, and the rate it came at.
+    fn until(&mut self, mut rate: Rate, carried: Rate) -> (Ride, Rate) {
+        for _ in 0..200 {
+            match self.interval(rate, 1.0, carried, 1) {
+                Ride::On(next, Reason::Cruise | Reason::Wait) => rate = next,
+                other => return (other, rate),
+            }
+        }
+        panic!("nothing but climbing, to {rate}");
+    }
+}
+
+#[test]
+fn it_stays_within_a_per_cent_of_the_path_and_a_packet_or_three_of_queue() {
+    let mut flow = Flow::new();
+    // A report shows the rate before the last one.
+    let (mut rate, mut sent) = (PATH * 0.9, PATH * 0.9);
+    let (mut rates, mut queues) = (Vec::new(), Vec::new());
+    for _ in 0..500 {
+        let Ride::On(next, _) = flow.interval(sent, 1.0, PATH, 1) else {
+            panic!("left")
+        };
+        (sent, rate) = (rate, next);
+        rates.push(rate / PATH);
+        queues.push(flow.queue);
+    }
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let settled = &rates[20..];
+    assert!((mean(settled) - 1.0).abs() < 0.01, "{}", mean(settled));
+    let lowest = settled.iter().copied().fold(f64::MAX, f64::min);
+    assert!(lowest > 0.96, "{lowest}");
+    // Two packets take 0.4 ms; the rate shows late.
+    let longest = queues[20..].iter().copied().fold(0.0, f64::max);
+    assert!(longest < 2_000.0, "{longest} us");
+}
+
+#[test]
+fn a_queue_at_the_edge_is_let_out_and_the_rate_comes_back() {
+    let mut flow = Flow::new();
+    let (full, _) = flow.until(PATH, PATH);
+    let Ride::On(below, Reason::CruiseQueue) = full else {
+        panic!("{full:?}")
+    };
+    assert!((0.95..0.99).contains(&(below / PATH)), "{below}");
+    flow.queue = 5_000.0;
+    let during = flow.interval(below, 1.0, PATH, 1);
+    assert_eq!(during, Ride::On(below, Reason::Wait), "it takes its time");
+    flow.queue = 0.0;
+    flow.interval(below, 1.0, PATH, 1);
+    let Ride::On(back, Reason::Cruise) = flow.interval(below, 1.0, PATH, 1) else {
+        panic!("still below")
+    };
+    assert!((back / PATH - 0.995).abs() < 0.005, "{back}");
+}
+
+#[test]
+fn loss_beyond_the_path_s_own_is_a_full_queue() {
+    let mut flow = Flow::behind(400);
+    for _ in 0..3 {
+        flow.interval(PATH, 1.0, PATH, 1);
+    }
+    let ride = flow.interval(PATH, 1.0, PATH, 10);
+    assert!(
+        matches!(ride, Ride::On(rate, Reason::CruiseLoss) if rate < PATH * 0.96),
+        "{ride:?}"
+    );
+}
+
+#[test]
+fn where_less_arrives_others_share_the_path() {
+    let mut flow = Flow::new();
+    let (ride, _) = flow.until(PATH, PATH * 0.6);
+    let Ride::Shared(rate) = ride else {
+        panic!("{ride:?}")
+    };
+    assert!(rate < PATH * 0.6, "{rate}");
+}
+
+#[test]
+fn a_path_that_takes_more_than_the_edge_has_become_wider() {
+    let (ride, at) = Flow::new().until(PATH, PATH * 3.0);
+    assert_eq!(ride, Ride::Wider);
+    assert!((1.025..1.06).contains(&(at / PATH)), "{at}");
+}
+
+#[test]
+fn an_application_that_sends_less_keeps_the_rate() {
+    let mut flow = Flow::new();
+    for _ in 0..5 {
+        let ride = flow.interval(PATH, 0.3, PATH, 1);
+        assert_eq!(ride, Ride::On(PATH, Reason::AppLimited));
+    }
+}
