@@ -44,7 +44,9 @@ text{font-family:system-ui,sans-serif;font-size:12px;fill:#39424e}\
 .startup{fill:#235f85}.drain{fill:#8a6414}.vivace{fill:#2b6a41}.cruise{fill:#5f6b1c}.aimd{fill:#5b4285}.compete{fill:#8c3a31}.upstream,.other{fill:#4a525c}\
 .mark-full{fill:#8fd0f5}.mark-loss{fill:#ff8a8a}.mark-queue{fill:#ffc861}.mark-timeout{fill:#fff}.mark-mode{fill:#d6a4ff}}";
 /// Phases that have a colour of their own, in the order of the legend.
-const PHASES: [&str; 7] = ["startup", "drain", "vivace", "cruise", "aimd", "compete", "upstream"];
+const PHASES: [&str; 7] = [
+    "startup", "drain", "vivace", "cruise", "aimd", "compete", "upstream",
+];
 
 /// Draws a run that kept its series and decisions.
 pub(super) fn svg(outcome: &Outcome, plan: &Plan) -> String {

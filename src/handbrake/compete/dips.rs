@@ -13,7 +13,8 @@
 //! Cubic's queue falls after a loss, too, but comes back over seconds; that of a crowd of our own swells before all yield to it, and goes
 //! little by little. So a dip is a queue that was steady, goes within an interval, stays away for about as long as such a probe, and is back
 //! within a few intervals. Dips that follow each other at this distance, or twice it where one was missed, with none between them, show
-//! BBR: two if the queue was quite steady before both of them, three or four else.
+//! BBR: two if the queue was quite steady before both of them, three or four else. BBR keeps the queue between its probes: one that is low
+//! there, later than it takes to come back, is another's, and forgets what the dips told.
 //!
 //! Limits: nothing is seen in a buffer that BBR leaves empty between its probes, as one of a quarter of a bandwidth-delay product,
 //! where RTTs jitter by as much as the queue, or where a probe is too short for the queue to go, as in buffers of several such products.
@@ -52,6 +53,13 @@ const QUITE_STEADY: f32 = 1.25;
 const TELLS: u8 = 1;
 const TELLS_MORE: u8 = 2;
 const ENOUGH: u8 = 4;
+/// Later after a dip than one takes, less than this part of its queue, in so many intervals, contradicts what the dips told. Source:
+/// simulated, 100 flows at 160 Mbit/s whose queue swings and dips by chance: one took itself for a neighbour of BBR, and a third of the path
+/// (Jain's index .08 for .97).
+const LOW: f32 = 0.3;
+const LOW_INTERVALS: u8 = 3;
+const LOW_LATE: Micros = Micros::new(1_000_000);
+const LOW_RTTS: f64 = 5.0;
 /// With fewer RTT samples all of an interval's may be of ACKs that were held back; the smaller of its queue and the last one's counts.
 const SAMPLES: f64 = 4.0;
 /// A queue of less than this part of the smallest RTT, or less than this, dips by chance.
@@ -84,8 +92,10 @@ pub(super) struct Dips {
     /// When the last interval was.
     seen: Micros,
     now: Option<Dip>,
-    /// Begin of the last dip; zero for none.
+    /// Begin of the last dip, zero for none; the queue before it, us, and how often it was low since, though no dip.
     last: Micros,
+    stood: f32,
+    low: u8,
     /// Until when the next one is expected; zero if these are not BBR's.
     until: Micros,
 }
@@ -140,6 +150,7 @@ impl Dips {
             });
             return;
         }
+        self.contradict(standing, now, srtt);
         self.queue.rotate_right(1);
         self.queue[0] = standing;
         self.known = (self.known + 1).min(INTERVALS as u8);
@@ -177,8 +188,19 @@ impl Dips {
         }
     }
 
+    /// BBR's queue stands between its probes: one that is low there is another's.
+    fn contradict(&mut self, standing: f32, now: Micros, srtt: Micros) {
+        if now - self.last > LOW_LATE + srtt * LOW_RTTS && standing < self.stood * LOW {
+            self.low = self.low.saturating_add(1);
+            if self.low >= LOW_INTERVALS {
+                self.told = 0;
+            }
+        }
+    }
+
     fn dipped(&mut self, dip: Dip, srtt: Micros) {
         let before = std::mem::replace(&mut self.last, dip.since);
+        (self.stood, self.low) = (dip.before, 0);
         let latest = EVERY + PROBE + APART_LATE + srtt * APART_RTTS;
         let apart = dip.since - before;
         let follows = |times: f64| (EVERY * times..=latest * times).contains(&apart);
@@ -259,6 +281,22 @@ mod tests {
         ] {
             assert_eq!(sees_bbr(dipping(every, gone, 0.05)), None, "{every} {gone}");
         }
+    }
+
+    #[test]
+    fn a_queue_that_is_low_between_its_dips_is_anothers() {
+        let dips = dipping(10_300, 250, 0.05);
+        // It swings for half a second, in the middle.
+        let swings = |at: u64| {
+            if (5_000..5_500).contains(&(at % 10_300)) {
+                5.0
+            } else {
+                dips(at)
+            }
+        };
+        assert_eq!(sees_bbr(swings), None);
+        let once = |at: u64| if at == 15_000 { 5.0 } else { dips(at) };
+        assert!(sees_bbr(once).is_some(), "a single interval");
     }
 
     /// After a loss Cubic's queue comes back by the cube of time.
