@@ -10,10 +10,13 @@
 //!    | timeout              v                                        ^  |
 //!    +-----> AIMD        COMPETE --- time is over: DRAIN             |  +--> COMPETE
 //!                           +------- timeout ------------------------+
+//!
+//!   DRAIN, VIVACE, AIMD -- all of the path arrives --> CRUISE -- less arrives --> VIVACE, AIMD; a queue stands --> DRAIN
+//!                                                             -- more arrives --> STARTUP
 //! ```
 //!
 //! Every report is first an observation, whatever plan it belongs to. Then the first of these that applies decides:
-//! retransmission timeout, fast start, drain, competition, handbrakes, low-rate climber, Vivace. Reports of an old plan
+//! retransmission timeout, fast start, drain, competition, handbrakes, cruise, low-rate climber, Vivace. Reports of an old plan
 //! decide nothing, and neither does slot 0 (what was sent before the plan), which shows effects already answered.
 //! `--algorithm vivace` runs the core alone, with its own start; `--upstream-compat` runs [`crate::upstream`] instead.
 //!
@@ -392,7 +395,8 @@ impl Controller {
         if let Some(decision) = self.on_effect(effect) {
             return decision;
         }
-        let full = climber.edge().filter(|_| reason == Reason::ClimbQueue);
+        let full = reason == Reason::ClimbQueue && !self.queue_stands;
+        let full = climber.edge().filter(|_| full);
         if let Some(edge) = full.filter(|edge| self.may_cruise(*edge)) {
             self.rate = self.bounded(rate);
             let command = self.cruise(edge);

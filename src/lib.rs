@@ -2,11 +2,11 @@
 //!
 //! A datapath in the kernel runs a small program on every ACK ([`program`]) and reports once per monitor interval; the
 //! algorithm here answers with rates and a congestion window. It is PCC Vivace's online learning with a fast start, five
-//! handbrakes, and an additive climber for slow paths and small buffers.
+//! handbrakes, a cruise for flows that have all of their path, and an additive climber for slow paths and small buffers.
 //!
 //! ```text
-//!   RawReport ──▶ estimate ──▶ controller: startup │ drain │ compete │ handbrake │ aimd │ vivace ──▶ Decision
-//!   (program)     (Mi, what      (one per flow, pure: no I/O, no clock, seeded chance)              (plan)
+//!   RawReport ──▶ estimate ──▶ controller: startup │ drain │ compete │ handbrake │ cruise │ aimd │ vivace ──▶ Decision
+//!   (program)     (Mi, what      (one per flow, pure: no I/O, no clock, seeded chance)                       (plan)
 //!                  is known)
 //! ```
 //!

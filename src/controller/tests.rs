@@ -112,14 +112,14 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         "startup grow 44.0",
         "drain full-slope 39.2",
         "cruise cruise 39.2",
-        "cruise cruise 39.8",
         "cruise cruise 40.0",
         "cruise cruise 40.2",
         "cruise cruise 40.3",
         "cruise cruise 40.3",
         "cruise cruise 40.3",
-        "cruise cruise-queue 39.3",
-        "cruise cruise 39.9",
+        "cruise cruise-queue 39.2",
+        "cruise cruise 40.0",
+        "cruise cruise 40.2",
     ];
     assert_eq!(trajectory("none"), expected);
 }
