@@ -242,7 +242,7 @@ fn every_trace_shows_what_it_is_named_for() {
             "clean" | "clean-6.1" => loss < 0.01 && (40.0..60.0).contains(&median_mbps),
             "loss-1" => (0.007..0.02).contains(&loss),
             "loss-5" => (0.04..0.07).contains(&loss),
-            "shallow" => lost > 50.0 && rtt_p90_ms < rtt_min_ms + 3.0,
+            "shallow" => lost > 5.0 && rtt_p90_ms < rtt_min_ms + 3.0,
             "deep" => (15.0..25.0).contains(&median_mbps) && loss < 0.01,
             "eight-flows" => flows == 8,
             "low-rate" => median_mbps < 0.6,
