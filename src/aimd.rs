@@ -6,8 +6,7 @@
 //!
 //! ```text
 //!   climb     rate += (1 - queue to come / tolerated) packet / RTT        half of it above 8 packets,
-//!                                                                         a quarter of tiny windows beyond the edge;
-//!                                                                         tiny windows the less, the more was lost lately
+//!                                                                         a quarter of tiny windows beyond the edge
 //!   loss      rate *= 0.8; 0.7 below 16 packets; 0.85 for a single packet
 //!   queue     rate *= 1 - a fifth of the queue's share of the RTT
 //! ```
@@ -17,10 +16,6 @@
 //!
 //! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is an eighth
 //! to half of what it has, and stands in the queue before a report tells of it.
-//!
-//! Where losses recur a tiny window is one of many: each climbs by a quarter of what it has, and all of them together lose what they
-//! climb, an RTT later. So what was lost lately, beyond what the path loses, slows the climb, and with it the next losses; those who
-//! have least lose least and climb most.
 //!
 //! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what is
 //! sent faster than it arrives until a report tells of it. Where ACKs are collected on their way, two or three of them all come
@@ -97,14 +92,6 @@ const TINY_CLIMB: f64 = 1.0;
 const CLIMB: f64 = 0.5;
 const EDGE_CLIMB_PART: f64 = 1.0 / 16.0;
 const EDGE_CLIMB_MIN: f64 = 0.25;
-/// Packets over which losses are remembered, the loss at which a tiny window climbs half as fast, with its square, and what is left of the
-/// climb at least. Source: simulated, 40 crowds of 8 to 100 flows, six seeds: loss 4.36 to 3.59 % (Cubic 2.71), Jain's index .943 to .952;
-/// unbounded 3.38, .963, but beside as many flows of BBR, whose losses do not end, four have .33 of ten paths for .35, and .38 without. 50
-/// and 200 packets are no better. In proportion to the loss, from .02 on, 3.25 %, but Jain's index of six flows at 42 shallow buffers falls to
-/// .89; above 8 packets, too, it makes no difference.
-const RECENT_PKTS: f64 = 100.0;
-const HALF_CLIMB_LOSS: f64 = 0.04;
-const LOSSY_CLIMB: f64 = 0.4;
 /// Part of the climb that is left at the tolerated queue.
 const LEAST_CLIMB: f64 = 0.1;
 /// Slowest rate, in packets per RTT. Source: upstream.
@@ -133,8 +120,6 @@ pub struct Aimd {
     /// How often in a row it sent less and as much arrived.
     alone: u8,
     evidence: Evidence,
-    /// What was lost lately beyond the path's own, as a part.
-    recent_loss: f64,
     /// The queue that stood through the last interval.
     stood: Micros,
 }
@@ -195,7 +180,6 @@ impl Aimd {
 
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
-        self.note_loss(view);
         let queue = self.standing_queue(view) - view.jitter();
         let tolerated = tolerated_queue(view);
         let patient = self.is_patient(view.est);
@@ -207,13 +191,6 @@ impl Aimd {
         } else {
             self.climb(view, queue, tolerated)
         }
-    }
-
-    /// Remembers what is lost.
-    fn note_loss(&mut self, view: &View<'_>) {
-        let excess = (view.mi.loss() - view.est.loss_floor()).max(0.0);
-        let weight = (view.mi.pkts() / RECENT_PKTS).min(1.0);
-        self.recent_loss += (excess - self.recent_loss) * weight;
     }
 
     /// The queue that even the fastest packets met.
@@ -298,12 +275,6 @@ impl Aimd {
             (window_pkts * EDGE_CLIMB_PART).max(EDGE_CLIMB_MIN)
         } else {
             TINY_CLIMB
-        };
-        let per_rtt = if window_pkts < TINY_PKTS {
-            let lost = self.recent_loss / HALF_CLIMB_LOSS;
-            per_rtt * (1.0 / (1.0 + lost * lost)).max(LOSSY_CLIMB)
-        } else {
-            per_rtt
         };
         // The nearer the tolerated queue, the slower, or every climb would end in an overshoot.
         let per_rtt = per_rtt * (1.0 - coming / tolerated).max(LEAST_CLIMB);

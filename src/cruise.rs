@@ -38,6 +38,7 @@ use crate::handbrake::View;
 use crate::params::Params;
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
+use crate::vivace::Edge;
 pub use own_path::OwnPath;
 
 /// Queue tolerated, in packets, or in smallest RTTs and at most absolutely, if that is more; never more than the climber's. Source: simulated,
@@ -94,8 +95,8 @@ pub struct Cruise {
 pub enum Ride {
     /// Goes on, at this rate.
     On(Rate, Reason),
-    /// Less than all of the path arrives: others share it. Search, from this rate on.
-    Shared(Rate),
+    /// Less than all of the path arrives: others share it. Search, from this rate on, below this edge.
+    Shared(Rate, Edge),
     /// The path carries more than it did.
     Wider,
 }
@@ -160,7 +161,8 @@ impl Cruise {
         let part = (queue / (est.srtt() * DRAIN_RTTS)).clamp(least, LET_OUT_MOST);
         let below = edge * (1.0 - part);
         if !path.is_all(edge) {
-            return Ride::Shared(below);
+            let (rate, lost) = (edge, lossy);
+            return Ride::Shared(below, Edge { rate, lost });
         }
         let interval = Self::interval(est, rate, view.pkt_bytes, view.params);
         self.patient_until = est.now() + interval * HOLDOFF;

@@ -123,31 +123,6 @@ fn beyond_the_edge_a_tiny_window_climbs_by_a_sixteenth() {
 }
 
 #[test]
-fn a_tiny_window_climbs_less_where_losses_recur() {
-    let climbed = |rate: Rate, losses: u64| {
-        let mut climber = Aimd::default();
-        for n in 0..losses {
-            step_at(rate, &mut climber, 1_000_000 + n * 100_000, 50_000, 1);
-        }
-        climber.edge = None;
-        let (next, reason) = step_at(rate, &mut climber, 5_000_000, 50_000, 0);
-        assert_eq!(reason, Reason::Climb);
-        (next.bytes_per_sec() - rate.bytes_per_sec()) * 0.05 / PKT
-    };
-    assert!((climbed(RATE, 0) - 1.0).abs() < 1e-6);
-    let (some, many) = (climbed(RATE, 3), climbed(RATE, 30));
-    assert!(
-        (0.5..0.9).contains(&some) && (many - 0.4).abs() < 0.01,
-        "{some} {many}"
-    );
-    assert_eq!(
-        climbed(RATE * 4.0, 30),
-        climbed(RATE * 4.0, 0),
-        "20 packets"
-    );
-}
-
-#[test]
 fn it_climbs_less_when_it_sends_more_than_arrives() {
     // Acknowledged at 90 kB/s: 11 % of 100 ms of RTT will stand after two RTTs.
     let slower = |i: u64| 50_000 + i * 1_111;

@@ -52,14 +52,17 @@ impl Controller {
         self.phase = Phase::Cruise(cruise);
         match ride {
             Ride::On(rate, reason) => self.steer(self.bounded(rate), reason),
-            Ride::Shared(rate) if stands => self.drain_to(rate, Reason::CruiseEnd),
-            Ride::Shared(rate) => {
+            Ride::Shared(rate, _) if stands => self.drain_to(rate, Reason::CruiseEnd),
+            Ride::Shared(rate, edge) => {
                 self.rate = self.bounded(rate);
                 let command = if self.is_low(self.params.low_enter) {
                     self.climb(Micros::ZERO)
                 } else {
                     self.probe()
                 };
+                if let Phase::Vivace(core) = &mut self.phase {
+                    core.set_edge(Some(edge));
+                }
                 self.decide(Reason::CruiseEnd, Some(command))
             }
             Ride::Wider => {

@@ -10,11 +10,10 @@
 use crate::units::Rate;
 
 /// Parts of the path that count as all of it. Source: the train tells within some per cent; simulated, 91 goals with newcomers, flows
-/// that come one after the other, other RTTs and paths that change: .85, .9 and .93 keep 80. Two flows have a half each.
+/// that come one after the other, other RTTs and paths that change: .85, .9 and .93 keep 80; two flows that start together have
+/// Jain's index .978 in 20 s where a rate of .85 is enough to begin with, .986 with .9, as without a cruise.
 const ALL_LEAST: f64 = 0.9;
 const ALL_MOST: f64 = 1.12;
-/// A rate from this part on is near enough to begin with. Source: what a drain or an overshoot leaves of the edge.
-const NEAR: f64 = 0.85;
 
 /// The rate that the path carries, if it is known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,13 +40,11 @@ impl OwnPath {
         self.carries().is_some_and(of)
     }
 
-    /// The edge for a flow at a rate near to all of the path: what arrived at best, as far as the path carries it.
+    /// The edge for a flow whose rate is all of the path: what arrived at best, as far as the path carries it.
     #[must_use]
     pub fn edge_near(self, rate: Rate, best: Option<Rate>) -> Option<Rate> {
-        let carries = self.carries()?;
-        (NEAR..=ALL_MOST)
-            .contains(&(rate / carries))
-            .then(|| best.map_or(carries, |best| best.min(carries)).max(rate))
+        let carries = self.carries().filter(|_| self.is_all(rate))?;
+        Some(best.map_or(carries, |best| best.min(carries)).max(rate))
     }
 }
 
@@ -80,10 +77,10 @@ mod tests {
             let edge = path.edge_near(mbit(rate), best.map(mbit));
             edge.map(|edge| (edge.mbit() * 1e3).round() / 1e3)
         };
-        assert_eq!(edge(43.0, Some(48.0)), Some(48.0));
-        assert_eq!(edge(43.0, Some(60.0)), Some(50.0));
-        assert_eq!(edge(43.0, None), Some(50.0));
+        assert_eq!(edge(46.0, Some(48.0)), Some(48.0));
+        assert_eq!(edge(46.0, Some(60.0)), Some(50.0));
+        assert_eq!(edge(46.0, None), Some(50.0));
         assert_eq!(edge(52.0, Some(48.0)), Some(52.0));
-        assert_eq!(edge(40.0, Some(48.0)), None, "far below");
+        assert_eq!(edge(43.0, Some(48.0)), None, "far below");
     }
 }

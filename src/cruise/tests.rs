@@ -148,10 +148,11 @@ fn loss_beyond_the_path_s_own_is_a_full_queue() {
 fn where_less_arrives_others_share_the_path() {
     let mut flow = Flow::new();
     let (ride, _) = flow.until(PATH, PATH * 0.6);
-    let Ride::Shared(rate) = ride else {
+    let Ride::Shared(rate, edge) = ride else {
         panic!("{ride:?}")
     };
-    assert!(rate < PATH * 0.6, "{rate}");
+    assert!(rate < edge.rate && !edge.lost, "{rate}");
+    assert!((edge.rate / PATH - 0.6).abs() < 0.01, "{edge:?}");
 }
 
 #[test]
