@@ -399,7 +399,7 @@ impl Controller {
         let full = climber.edge().filter(|_| full);
         if let Some(edge) = full.filter(|edge| self.may_cruise(*edge)) {
             self.rate = self.bounded(rate);
-            let command = self.cruise(edge);
+            let command = self.cruise(edge, true);
             return self.decide(Reason::Cruise, Some(command));
         }
         self.steer(self.bounded(rate), reason)

@@ -22,7 +22,7 @@
 //! ```text
 //!   less arrives at a full queue than all of the path    others have come: search, by Vivace or the climber (cruise-end)
 //!   a queue stands that is not tolerated, or RTTs climb  the queue handbrake drains, as it does Vivace's (queue-cut)
-//!   more arrives beyond the edge, and no queue comes     the path has become wider: a restart finds how much (restart)
+//!   more arrives beyond an edge that was met, no queue   the path has become wider: a restart finds how much (restart)
 //! ```
 //!
 //! After a drain it comes back by itself, where as much as before can be had.
@@ -82,8 +82,10 @@ const FIRST_HOLDOFF_RTTS: f64 = 2.0;
 /// A flow that rides at the edge.
 #[derive(Clone, Copy, Debug)]
 pub struct Cruise {
-    /// What arrived when the queue was last full.
+    /// What arrived when the queue was last full; what is known of the path before.
     edge: Rate,
+    /// The queue was full.
+    met: bool,
     /// The rate lets a queue out.
     lets_out: bool,
     patient_until: Micros,
@@ -102,11 +104,12 @@ pub enum Ride {
 }
 
 impl Cruise {
-    /// Begins on a path that bears `edge`.
+    /// Begins on a path that bears `edge`; `met` says that so much arrived at a full queue.
     #[must_use]
-    pub fn new(edge: Rate, est: &Estimator) -> Self {
+    pub fn new(edge: Rate, met: bool, est: &Estimator) -> Self {
         Self {
             edge,
+            met,
             lets_out: false,
             patient_until: est.now() + est.srtt() * FIRST_HOLDOFF_RTTS,
             evidence: Evidence::default(),
@@ -167,6 +170,7 @@ impl Cruise {
         let interval = Self::interval(est, rate, view.pkt_bytes, view.params);
         self.patient_until = est.now() + interval * HOLDOFF;
         self.edge = edge;
+        self.met = true;
         self.lets_out = true;
         Ride::On(below, reason)
     }
@@ -175,7 +179,7 @@ impl Cruise {
     fn climb(&self, view: &View<'_>, queue: Micros, tolerated: Micros) -> Ride {
         let &View { mi, est, rate, .. } = view;
         let far = rate > self.edge * WIDER_RATE && mi.goodput > self.edge * WIDER_ARRIVES;
-        if far && queue <= tolerated * WIDER_QUEUE {
+        if self.met && far && queue <= tolerated * WIDER_QUEUE {
             return Ride::Wider;
         }
         let excess = if mi.samples >= GOODPUT_SAMPLES && mi.goodput > Rate::ZERO {

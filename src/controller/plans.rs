@@ -65,7 +65,7 @@ impl Controller {
             self.phase = Phase::Upstream(Upstream::new(self.rate, true, &mut self.rng));
             self.upstream_plan()
         } else if let Some(edge) = self.edge_near() {
-            self.cruise(edge)
+            self.cruise(edge, false)
         } else if self.is_low(self.params.low_enter) {
             self.climb(Micros::ZERO)
         } else {

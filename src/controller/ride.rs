@@ -29,8 +29,9 @@ impl Controller {
         self.params.chosen() == Algorithm::Pk3c && !off && !self.is_low(self.params.low_enter)
     }
 
-    pub(super) fn cruise(&mut self, edge: Rate) -> Command {
-        self.phase = Phase::Cruise(Cruise::new(edge, &self.est));
+    /// Rides at an edge; `met` says that so much arrived at a full queue.
+    pub(super) fn cruise(&mut self, edge: Rate, met: bool) -> Command {
+        self.phase = Phase::Cruise(Cruise::new(edge, met, &self.est));
         let length = self.steady_interval();
         self.run([self.rate; 4], length)
     }

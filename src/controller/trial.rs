@@ -52,7 +52,7 @@ impl Controller {
         self.rate = core.rate();
         let trials = core.trials();
         if let Some(edge) = edge.filter(|edge| self.may_cruise(*edge)) {
-            let command = self.cruise(edge);
+            let command = self.cruise(edge, true);
             return self.decide(reason, Some(command));
         }
         if self.is_low(self.params.low_enter) {

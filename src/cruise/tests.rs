@@ -36,7 +36,7 @@ impl Flow {
         let mut path = OwnPath::default();
         path.learn(Some(PATH));
         Self {
-            cruise: Cruise::new(PATH, &est),
+            cruise: Cruise::new(PATH, true, &est),
             est,
             path,
             now: 500_000,
@@ -160,6 +160,24 @@ fn a_path_that_takes_more_than_the_edge_has_become_wider() {
     let (ride, at) = Flow::new().until(PATH, PATH * 3.0);
     assert_eq!(ride, Ride::Wider);
     assert!((1.025..1.06).contains(&(at / PATH)), "{at}");
+}
+
+#[test]
+fn before_its_edge_was_met_a_flow_only_climbs() {
+    let mut flow = Flow::new();
+    flow.cruise = Cruise::new(PATH, false, &flow.est);
+    let mut rate = PATH;
+    for _ in 0..8 {
+        let Ride::On(next, Reason::Cruise | Reason::Wait) = flow.interval(rate, 1.0, PATH * 3.0, 1)
+        else {
+            panic!("left at {rate}")
+        };
+        rate = next;
+    }
+    assert!(
+        rate > PATH * 1.1,
+        "it finds what little it did not know: {rate}"
+    );
 }
 
 #[test]
