@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What is switched off, and how.
-const SWITCHES: [(&str, &str); 19] = [
+const SWITCHES: [(&str, &str); 20] = [
     ("nothing", ""),
     ("loss handbrake", "--no-handbrake loss"),
     ("queue handbrake", "--no-handbrake queue"),
@@ -26,9 +26,10 @@ const SWITCHES: [(&str, &str); 19] = [
     ("overshoot handbrake", "--no-handbrake overshoot"),
     ("additions beside others", "--no-handbrake sharing"),
     ("BBR's model beside BBR", "--no-handbrake bbr"),
+    ("cruise", "--no-handbrake cruise"),
     (
-        "all eight",
-        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot,sharing,bbr",
+        "all nine",
+        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot,sharing,bbr,cruise",
     ),
     (
         "loss handbrake's lower limit at a full queue",
@@ -54,7 +55,7 @@ const SHOWN: usize = 3;
 /// Beside figures as small as this, changes are noise.
 const NOISE: f64 = 0.002;
 
-/// What each handbrake and mechanism is worth, as two Markdown tables; about a minute for each of nineteen variants.
+/// What each handbrake and mechanism is worth, as two Markdown tables; about a minute for each of twenty variants.
 #[derive(Parser)]
 struct Options {
     /// The agent, which simulates
