@@ -76,7 +76,8 @@ fn kernel_ops_an_experiment_notes_both_arms() {
     let file = File::with("experiment.toml", &policy("ab = \"50%\""));
     let path = path::open(&path::spec(20, 20, 0.0));
     let agent = Agent::start(&["--config", file.name()]);
-    let load = Load::over(&path, NAME, 12, Demand::Greedy);
+    // All in one arm once in half a million runs; of twelve, once in two thousand.
+    let load = Load::over(&path, NAME, 20, Demand::Greedy);
     let placed = |flow: &Value| {
         ["driven", "control"]
             .iter()
