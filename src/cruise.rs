@@ -27,14 +27,15 @@
 //!
 //! After a drain it comes back by itself, where as much as before can be had.
 //!
-//! Limits: on a path whose rate the train did not tell, and for flows that a new agent takes over, there is no cruise. A flow that
+//! Limits: on a path whose rate the train did not tell, on one of less than two of the kernel's bursts (2 ms up to 500 Mbit/s), and for
+//! flows that a new agent takes over, there is no cruise. A flow that
 //! leaves no queue to speak of does not see another one in the queue, only that less arrives.
 
 mod own_path;
 
 use crate::aimd::{self, Aimd, Evidence};
 use crate::estimate::Estimator;
-use crate::handbrake::View;
+use crate::handbrake::{View, burst_time};
 use crate::params::Params;
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
@@ -73,6 +74,9 @@ const EXCESS_MAX: f64 = 0.5;
 const WIDER_RATE: f64 = 1.025;
 const WIDER_ARRIVES: f64 = 1.02;
 const WIDER_QUEUE: f64 = 0.25;
+/// An RTT holds so many of the kernel's bursts, at least, or they are all of the queue that is seen. Source: measured on Linux 6.18, five and seven
+/// runs at 300 Mbit/s and 1 ms: .87 to .89 of the path used at the edge, .90 to .95 by Vivace; at 150 Mbit/s and 3 ms both .97.
+const RTT_BURSTS: f64 = 2.0;
 /// RTT samples that make a goodput.
 const GOODPUT_SAMPLES: f64 = 3.0;
 /// Intervals after which a step back shows; and RTTs in which what was sent before the cruise is reported.
@@ -114,6 +118,12 @@ impl Cruise {
             patient_until: est.now() + est.srtt() * FIRST_HOLDOFF_RTTS,
             evidence: Evidence::default(),
         }
+    }
+
+    /// Whether the queue of a flow at this rate can be told from its own bursts.
+    #[must_use]
+    pub fn can_steer(est: &Estimator, rate: Rate, pkt_bytes: f64) -> bool {
+        est.rtt_min() >= burst_time(rate, pkt_bytes) * RTT_BURSTS
     }
 
     /// Length of the intervals to report.

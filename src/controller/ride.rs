@@ -26,7 +26,10 @@ impl Controller {
 
     fn is_cruiser(&self) -> bool {
         let off = self.params.no_handbrake.contains(Handbrake::Cruise);
-        self.params.chosen() == Algorithm::Pk3c && !off && !self.is_low(self.params.low_enter)
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let steers = Cruise::can_steer(&self.est, self.rate, pkt_bytes);
+        let low = self.is_low(self.params.low_enter);
+        self.params.chosen() == Algorithm::Pk3c && !off && steers && !low
     }
 
     /// Rides at an edge; `met` says that so much arrived at a full queue.

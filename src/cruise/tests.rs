@@ -163,6 +163,16 @@ fn a_path_that_takes_more_than_the_edge_has_become_wider() {
 }
 
 #[test]
+fn a_path_of_less_than_two_bursts_is_none_to_ride_on() {
+    let steers = |rtt_us| {
+        let mut est = Estimator::new(&Params::default());
+        est.assume_rtt(Micros::new(rtt_us));
+        Cruise::can_steer(&est, Rate::from_mbit(300.0), PKT)
+    };
+    assert!(!steers(1_900) && steers(2_000), "bursts of 1 ms");
+}
+
+#[test]
 fn before_its_edge_was_met_a_flow_only_climbs() {
     let mut flow = Flow::new();
     flow.cruise = Cruise::new(PATH, false, &flow.est);
