@@ -250,39 +250,25 @@ impl Aimd {
 
     /// Adds to the rate, the less the nearer the queue is to the tolerated one.
     fn climb(&mut self, view: &View<'_>, queue: Micros, tolerated: Micros) -> (Rate, Reason) {
-        let &View { mi, est, rate, .. } = view;
+        let &View { mi, rate, .. } = view;
         let drained = self.drain.take();
         if mi.limited || mi.stalled {
             return (rate, Reason::AppLimited);
         }
-        let srtt = est.srtt();
         let window_pkts = view.window_pkts();
-        // What is sent faster than it arrives comes to stand in the queue before a slower rate shows. Losses count as arrived,
-        // or random loss would look like a queue.
-        let excess = if tells_goodput(mi) {
-            rate / mi.arrival_rate() - 1.0
-        } else {
-            0.0
-        };
-        let coming = queue + srtt * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
-        let rate = match drained {
+        let from = match drained {
             Some(drain) if self.alone >= ALONE_AFTER => rate.max(drain.target),
             _ => rate,
         };
         let per_rtt = if window_pkts >= TINY_PKTS {
             CLIMB
-        } else if self.edge.is_some_and(|edge| rate > edge) {
+        } else if self.edge.is_some_and(|edge| from > edge) {
             (window_pkts * EDGE_CLIMB_PART).max(EDGE_CLIMB_MIN)
         } else {
             TINY_CLIMB
         };
-        // The nearer the tolerated queue, the slower, or every climb would end in an overshoot.
-        let per_rtt = per_rtt * (1.0 - coming / tolerated).max(LEAST_CLIMB);
-        let rtts = (mi.sent_for / srtt).min(1.0);
-        (
-            rate + Rate::from_bytes_in(per_rtt * view.pkt_bytes, srtt) * rtts,
-            Reason::Climb,
-        )
+        let rate = from + climb_step(view, per_rtt, queue, tolerated);
+        (rate, Reason::Climb)
     }
 
     /// A back-off to `target` while so much arrives; `long` says that the queue takes several.
@@ -301,8 +287,28 @@ impl Aimd {
 }
 
 /// Whether the interval tells how fast packets arrive.
-fn tells_goodput(mi: &Mi) -> bool {
+#[must_use]
+pub fn tells_goodput(mi: &Mi) -> bool {
     mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO
+}
+
+/// What an interval adds to the rate of a flow that climbs by so many packets per RTT: the less, the nearer the queue to come is to the
+/// tolerated one, or every climb would end in an overshoot; and only for the time that was sent.
+#[must_use]
+pub fn climb_step(view: &View<'_>, pkts_per_rtt: f64, queue: Micros, tolerated: Micros) -> Rate {
+    let &View { mi, est, rate, .. } = view;
+    let srtt = est.srtt();
+    // What is sent faster than it arrives comes to stand in the queue before a slower rate shows. Losses count as arrived,
+    // or random loss would look like a queue.
+    let excess = if tells_goodput(mi) {
+        rate / mi.arrival_rate() - 1.0
+    } else {
+        0.0
+    };
+    let coming = queue + srtt * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
+    let per_rtt = pkts_per_rtt * (1.0 - coming / tolerated).max(LEAST_CLIMB);
+    let rtts = (mi.sent_for / srtt).min(1.0);
+    Rate::from_bytes_in(per_rtt * view.pkt_bytes, srtt) * rtts
 }
 
 /// The queue that is tolerated: more where its range is known, so that it stays well below what is lost.

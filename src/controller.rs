@@ -324,6 +324,11 @@ impl Controller {
         }
         let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
         let (action, reason) = self.rules.check(&view)?;
+        Some(self.act(mi, action, reason))
+    }
+
+    /// Does what a rule wants done.
+    fn act(&mut self, mi: &Mi, action: Action, reason: Reason) -> Decision {
         let command = match action {
             Action::Cut(rate) => {
                 let edge = self.lost_at(mi);
@@ -339,17 +344,13 @@ impl Controller {
                 let climber = Aimd::after_loss(self.est.now(), self.est.srtt());
                 self.climb_on(climber)
             }
-            Action::Drain(rate) => {
-                let from = self.rate;
-                self.rate = self.bounded(rate);
-                self.drain(from)
-            }
+            Action::Drain(rate) => self.drain_to(rate),
             Action::Restart { at_once } => {
                 self.phase = Phase::Startup(Startup::again(&self.est, at_once));
                 self.startup_plan()
             }
         };
-        Some(self.decide(reason, Some(command)))
+        self.decide(reason, Some(command))
     }
 
     /// What filled the queue: the rate at which it lost packets in this interval, or what is known from before.
@@ -396,8 +397,10 @@ impl Controller {
             return decision;
         }
         let full = reason == Reason::ClimbQueue && !self.queue_stands;
-        let full = climber.edge().filter(|_| full);
-        if let Some(edge) = full.filter(|edge| self.may_cruise(*edge)) {
+        if full
+            && let Some(edge) = climber.edge()
+            && self.may_cruise(edge)
+        {
             self.rate = self.bounded(rate);
             let command = self.cruise(edge, true);
             return self.decide(Reason::Cruise, Some(command));

@@ -64,11 +64,6 @@ const LET_OUT: f64 = 0.5;
 const CLIMB_PKTS: f64 = 0.125;
 const CLIMB_PART: f64 = 0.005;
 const TWICE_BEYOND: f64 = 0.0075;
-/// Part of the climb that is left at the tolerated queue, RTTs until a report shows a rate, and the excess that is believed. Source: as the
-/// climber's.
-const LEAST_CLIMB: f64 = 0.1;
-const AHEAD_RTTS: f64 = 2.0;
-const EXCESS_MAX: f64 = 0.5;
 /// So far beyond the edge, and so much more arriving, with less than this part of the tolerated queue, shows a wider path. Source:
 /// simulated, 91 goals with newcomers and paths that change: 80 with 1.025, 77 with 1.015 and 1.035, within chance.
 const WIDER_RATE: f64 = 1.025;
@@ -77,8 +72,6 @@ const WIDER_QUEUE: f64 = 0.25;
 /// An RTT holds so many of the kernel's bursts, at least, or they are all of the queue that is seen. Source: measured on Linux 6.18, five and seven
 /// runs at 300 Mbit/s and 1 ms: .87 to .89 of the path used at the edge, .90 to .95 by Vivace; at 150 Mbit/s and 3 ms both .97.
 const RTT_BURSTS: f64 = 2.0;
-/// RTT samples that make a goodput.
-const GOODPUT_SAMPLES: f64 = 3.0;
 /// Intervals after which a step back shows; and RTTs in which what was sent before the cruise is reported.
 const HOLDOFF: f64 = 2.0;
 const FIRST_HOLDOFF_RTTS: f64 = 2.0;
@@ -143,8 +136,7 @@ impl Cruise {
         let patient = est.now() < self.patient_until;
         let lossy = self.evidence.counts(view, patient);
         if lossy || queue > tolerated {
-            let tells = mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO;
-            if patient || !tells {
+            if patient || !aimd::tells_goodput(mi) {
                 return Ride::On(rate, Reason::Wait);
             }
             return self.step_back(view, path, queue, lossy);
@@ -187,23 +179,15 @@ impl Cruise {
 
     /// Looks for more than the edge, the faster the longer none has come.
     fn climb(&self, view: &View<'_>, queue: Micros, tolerated: Micros) -> Ride {
-        let &View { mi, est, rate, .. } = view;
+        let &View { mi, rate, .. } = view;
         let far = rate > self.edge * WIDER_RATE && mi.goodput > self.edge * WIDER_ARRIVES;
         if self.met && far && queue <= tolerated * WIDER_QUEUE {
             return Ride::Wider;
         }
-        let excess = if mi.samples >= GOODPUT_SAMPLES && mi.goodput > Rate::ZERO {
-            rate / mi.arrival_rate() - 1.0
-        } else {
-            0.0
-        };
-        let coming = queue + est.srtt() * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
         let beyond = (rate / self.edge - 1.0).max(0.0);
         let part = CLIMB_PART * (1.0 + beyond / TWICE_BEYOND);
-        let per_rtt =
-            CLIMB_PKTS.max(view.window_pkts() * part) * (1.0 - coming / tolerated).max(LEAST_CLIMB);
-        let rtts = (mi.sent_for / est.srtt()).min(1.0);
-        let step = Rate::from_bytes_in(per_rtt * view.pkt_bytes, est.srtt()) * rtts;
+        let per_rtt = CLIMB_PKTS.max(view.window_pkts() * part);
+        let step = aimd::climb_step(view, per_rtt, queue, tolerated);
         Ride::On(rate + step, Reason::Cruise)
     }
 }

@@ -212,24 +212,21 @@ impl Startup {
     /// the present rate has arrived.
     #[must_use]
     pub fn again(est: &Estimator, at_once: bool) -> Self {
-        Self {
-            restart: Some(Restart {
-                known_loss: est.loss_floor() as f32,
-                at_once,
-                on_own_path: false,
-            }),
-            ..Self::new(est.now())
-        }
+        Self::restart(est, at_once, false)
     }
 
     /// A restart of a flow that has all of its path, which has become wider: what it ends with is what the path carries.
     #[must_use]
     pub fn wider(est: &Estimator) -> Self {
+        Self::restart(est, true, true)
+    }
+
+    fn restart(est: &Estimator, at_once: bool, on_own_path: bool) -> Self {
         Self {
             restart: Some(Restart {
                 known_loss: est.loss_floor() as f32,
-                at_once: true,
-                on_own_path: true,
+                at_once,
+                on_own_path,
             }),
             ..Self::new(est.now())
         }

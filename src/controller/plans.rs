@@ -64,9 +64,16 @@ impl Controller {
         if self.params.chosen() == Algorithm::Upstream {
             self.phase = Phase::Upstream(Upstream::new(self.rate, true, &mut self.rng));
             self.upstream_plan()
-        } else if let Some(edge) = self.edge_near() {
+        } else if let Some(edge) = self.own_edge() {
             self.cruise(edge, false)
-        } else if self.is_low(self.params.low_enter) {
+        } else {
+            self.search()
+        }
+    }
+
+    /// Looks for a better rate: with trials, or with the climber where packets are few.
+    pub(super) fn search(&mut self) -> Command {
+        if self.is_low(self.params.low_enter) {
             self.climb(Micros::ZERO)
         } else {
             self.probe()
@@ -143,6 +150,13 @@ impl Controller {
         self.phase = Phase::Compete(competitor);
         let (rate, length) = (self.paced(), self.steady_interval());
         self.run_to([rate; 4], rate, length)
+    }
+
+    /// A drain at a lower rate.
+    pub(super) fn drain_to(&mut self, rate: Rate) -> Command {
+        let from = self.rate;
+        self.rate = self.bounded(rate);
+        self.drain(from)
     }
 
     /// `from` is the rate before.

@@ -3,11 +3,11 @@
 use super::{Controller, Phase};
 use crate::cruise::{Cruise, Ride};
 use crate::estimate::Mi;
-use crate::handbrake::{Action, View};
+use crate::handbrake::View;
 use crate::params::{Algorithm, Handbrake};
 use crate::plan::{Command, Decision, Reason};
 use crate::startup::Startup;
-use crate::units::{Micros, Rate};
+use crate::units::Rate;
 
 impl Controller {
     /// Whether a flow of which so much arrives at a full queue may ride there: it is all of the path, and packets enough to steer by.
@@ -15,12 +15,9 @@ impl Controller {
         self.is_cruiser() && self.rules.path.is_all(arrives)
     }
 
-    /// The edge to ride at from the present rate on, if that is near to all of the path and no queue stands.
-    pub(super) fn edge_near(&self) -> Option<Rate> {
-        let edge = self
-            .rules
-            .path
-            .edge_near(self.rate, self.est.goodput_max())?;
+    /// The edge to ride at from the present rate on, if that is all of the path and no queue stands.
+    pub(super) fn own_edge(&self) -> Option<Rate> {
+        let edge = self.rules.path.edge(self.rate, self.est.goodput_max())?;
         (self.is_cruiser() && !self.queue_stands).then_some(edge)
     }
 
@@ -44,26 +41,21 @@ impl Controller {
             return decision;
         }
         let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
-        if let Some((Action::Drain(rate), reason)) = self.rules.check_queue(&view) {
-            return self.drain_to(rate, reason);
+        if let Some((action, reason)) = self.rules.check_queue(&view) {
+            return self.act(mi, action, reason);
         }
-        let (stands, path) = (self.queue_stands, self.rules.path);
-        let view = self.view(mi);
-        let Phase::Cruise(mut cruise) = self.phase else {
+        let Phase::Cruise(cruise) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
-        let ride = cruise.on_mi(&view, path);
-        self.phase = Phase::Cruise(cruise);
-        match ride {
+        match cruise.on_mi(&view, self.rules.path) {
             Ride::On(rate, reason) => self.steer(self.bounded(rate), reason),
-            Ride::Shared(rate, _) if stands => self.drain_to(rate, Reason::CruiseEnd),
+            Ride::Shared(rate, _) if self.queue_stands => {
+                let command = self.drain_to(rate);
+                self.decide(Reason::CruiseEnd, Some(command))
+            }
             Ride::Shared(rate, edge) => {
                 self.rate = self.bounded(rate);
-                let command = if self.is_low(self.params.low_enter) {
-                    self.climb(Micros::ZERO)
-                } else {
-                    self.probe()
-                };
+                let command = self.search();
                 if let Phase::Vivace(core) = &mut self.phase {
                     core.set_edge(Some(edge));
                 }
@@ -76,12 +68,5 @@ impl Controller {
                 self.decide(Reason::Restart, Some(command))
             }
         }
-    }
-
-    fn drain_to(&mut self, rate: Rate, reason: Reason) -> Decision {
-        let from = self.rate;
-        self.rate = self.bounded(rate);
-        let command = self.drain(from);
-        self.decide(reason, Some(command))
     }
 }

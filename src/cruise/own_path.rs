@@ -42,7 +42,7 @@ impl OwnPath {
 
     /// The edge for a flow whose rate is all of the path: what arrived at best, as far as the path carries it.
     #[must_use]
-    pub fn edge_near(self, rate: Rate, best: Option<Rate>) -> Option<Rate> {
+    pub fn edge(self, rate: Rate, best: Option<Rate>) -> Option<Rate> {
         let carries = self.carries().filter(|_| self.is_all(rate))?;
         Some(best.map_or(carries, |best| best.min(carries)).max(rate))
     }
@@ -71,10 +71,10 @@ mod tests {
     #[test]
     fn the_edge_is_the_best_that_arrived_within_the_path() {
         let mut path = OwnPath::default();
-        assert_eq!(path.edge_near(mbit(50.0), None), None);
+        assert_eq!(path.edge(mbit(50.0), None), None);
         path.learn(Some(mbit(50.0)));
         let edge = |rate, best: Option<f64>| {
-            let edge = path.edge_near(mbit(rate), best.map(mbit));
+            let edge = path.edge(mbit(rate), best.map(mbit));
             edge.map(|edge| (edge.mbit() * 1e3).round() / 1e3)
         };
         assert_eq!(edge(46.0, Some(48.0)), Some(48.0));

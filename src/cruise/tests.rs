@@ -16,6 +16,15 @@ struct Flow {
     queue: f64,
 }
 
+/// What is known of an interval.
+fn context(asked: Option<Rate>) -> SlotContext {
+    SlotContext {
+        asked,
+        length: Micros::new(INTERVAL_US),
+        mss_bytes: PKT,
+    }
+}
+
 impl Flow {
     fn new() -> Self {
         Self::behind(20_000)
@@ -24,14 +33,9 @@ impl Flow {
     /// Where a queue of so many us was seen.
     fn behind(queue_us: u64) -> Self {
         let mut est = Estimator::new(&Params::default());
-        let context = SlotContext {
-            asked: None,
-            length: Micros::new(INTERVAL_US),
-            mss_bytes: PKT,
-        };
-        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context);
+        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
         let longest = [(0, 40_000 + queue_us, 0); 8];
-        est.observe(&report(9, 1, &longest, 1000), context);
+        est.observe(&report(9, 1, &longest, 1000), context(None));
         est.assume_rtt(Micros::new(40_000));
         let mut path = OwnPath::default();
         path.learn(Some(PATH));
@@ -57,14 +61,10 @@ impl Flow {
             .collect();
         self.queue = (self.queue + growth * INTERVAL_US as f64).max(0.0);
         self.now += INTERVAL_US;
-        let context = SlotContext {
-            asked: Some(rate),
-            length: Micros::new(INTERVAL_US),
-            mss_bytes: PKT,
-        };
-        let mi = self
-            .est
-            .observe(&report(33, self.now, &acks, INTERVAL_US), context);
+        let mi = self.est.observe(
+            &report(33, self.now, &acks, INTERVAL_US),
+            context(Some(rate)),
+        );
         let params = Params::default();
         let view = View {
             mi: &mi,
