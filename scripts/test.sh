@@ -16,9 +16,10 @@ trap 'rm -f "$log"' EXIT
 
 heading() { printf '\n== %s\n' "$1"; }
 
+# record_failure NAME [COUNT [CAUSES]]
 record_failure() {
     failed=$((failed + ${2:-1}))
-    failures+=("$1")
+    failures+=("$1${3:+$'\n'$3}")
 }
 
 skip() {
@@ -39,6 +40,17 @@ check() {
 # Sum of a number in front of WORD over cargo's "test result" lines.
 sum() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
 
+# The failed tests of a log, each with its attempts and its last words, for the end of a long output.
+causes() {
+    awk '
+        /^failures:$/ { failures = 1 }
+        /^test result:/ { failures = 0 }
+        failures && /^---- .* stdout ----$/ { print "  " $2 }
+        failures && (/^attempt [0-9]/ || told) && $0 != "Box<dyn Any>" { print "    " $0 }
+        { told = failures && /panicked at/ }
+    ' "$log"
+}
+
 # tests NAME COMMAND...: runs a cargo test command and adds its tests to the counts.
 tests() {
     heading "$1"
@@ -49,7 +61,7 @@ tests() {
     passed=$((passed + $(sum passed) - skips))
     skipped=$((skipped + skips + $(sum ignored)))
     if [ "$bad" -gt 0 ]; then
-        record_failure "$1" "$bad"
+        record_failure "$1" "$bad" "$(causes)"
     elif [ "$status" -ne 0 ]; then
         record_failure "$1 (did not build or run)"
     fi
