@@ -7,7 +7,7 @@
 //! ```text
 //!   climb     rate += (1 - queue to come / tolerated) packet / RTT        half of it above 8 packets,
 //!                                                                         a quarter of tiny windows beyond the edge
-//!   loss      rate *= 0.8; 0.7 below 16 packets; 0.85 for a single packet
+//!   loss      rate *= 0.8; 0.7 below 16 packets; 0.85 for a single packet; 1 - 1.5 x loss if a full queue loses a quarter
 //!   queue     rate *= 1 - a fifth of the queue's share of the RTT
 //! ```
 //!
@@ -35,7 +35,7 @@
 
 mod evidence;
 
-use crate::estimate::{Estimator, Mi};
+use crate::estimate::{Estimator, LossClass, Mi};
 use crate::handbrake::View;
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
@@ -48,6 +48,13 @@ use evidence::SMALL_PKTS;
 const LOSS_FACTOR: f64 = 0.8;
 const SMALL_LOSS_FACTOR: f64 = 0.7;
 const ONE_LOSS_FACTOR: f64 = 0.85;
+/// Loss beyond the path's own at a full queue that shows a crowd: several times what the path carries is being sent, and every such
+/// factor takes seconds to get there; how many times it is given up, and what is left at least. Source: simulated, three seeds: 48
+/// crowds of 8 to 100 flows lose 8.64 % for 9.22, 389 random paths 4.42 for 4.56, at .978 and .979 of the path; from .15 on, and
+/// twice the loss, 8.37 and 4.37 %, but 30 small buffers are used by .978 for .981.
+const HEAVY_LOSS: f64 = 0.25;
+const HEAVY_LOSS_GAIN: f64 = 1.5;
+const HEAVY_LOSS_FLOOR: f64 = 0.3;
 /// RTTs without congestive loss after which losses count as rare. Source: the climber regains a fifth of 50 packets in 20.
 const CALM_RTTS: f64 = 50.0;
 /// Queue tolerated, in smallest RTTs, in packets, and absolutely. Source of the first: simulated; RTT p95 of 16
@@ -228,10 +235,7 @@ impl Aimd {
             }
         };
         let floor = Self::floor(srtt, view.pkt_bytes);
-        (
-            target.max(rate * BACKOFF_FLOOR).max(floor.min(rate)),
-            reason,
-        )
+        (target.max(floor.min(rate)), reason)
     }
 
     /// What arrives, less a part for this queue to drain.
@@ -242,7 +246,7 @@ impl Aimd {
         if !tells_goodput(mi) {
             return rate * (1.0 - share);
         }
-        let target = rate.min(mi.goodput).max(rate * BACKOFF_FLOOR) * (1.0 - share);
+        let target = (rate.min(mi.goodput) * (1.0 - share)).max(rate * BACKOFF_FLOOR);
         let long = queue > est.rtt_min() * SLOW_DRAIN_RTTS;
         self.drains(target, est.let_through(mi), long);
         target
@@ -325,12 +329,19 @@ pub fn tolerated_queue(view: &View<'_>) -> Micros {
 
 /// What losses leave of the rate.
 fn loss_factor(view: &View<'_>) -> f64 {
-    if view.window_pkts() < SMALL_PKTS {
+    let &View { mi, est, .. } = view;
+    let excess = est.excess_loss(mi);
+    let factor = if view.window_pkts() < SMALL_PKTS {
         SMALL_LOSS_FACTOR
-    } else if view.mi.lost_pkts < 2.0 {
+    } else if mi.lost_pkts < 2.0 {
         ONE_LOSS_FACTOR
     } else {
         LOSS_FACTOR
+    };
+    if excess > HEAVY_LOSS && est.class(mi) == LossClass::Congestive {
+        factor.min((1.0 - HEAVY_LOSS_GAIN * excess).max(HEAVY_LOSS_FLOOR))
+    } else {
+        factor
     }
 }
 

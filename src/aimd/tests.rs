@@ -188,6 +188,19 @@ fn it_backs_off_from_loss_by_the_window_and_the_number_of_losses() {
 }
 
 #[test]
+fn it_gives_up_more_where_a_crowd_loses_a_quarter() {
+    let part = |rtt, lost| {
+        let (rate, reason) = step(&mut Aimd::default(), 1_000_000, rtt, lost);
+        assert_eq!(reason, Reason::ClimbLoss);
+        rate / RATE
+    };
+    assert_eq!(part(140_000, 3), 0.7, "3 of 13");
+    assert!((part(140_000, 5) - 0.5).abs() < 0.02, "5 of 15");
+    assert_eq!(part(140_000, 10), 0.3, "10 of 20");
+    assert_eq!(part(55_000, 10), 0.7, "not at a full queue");
+}
+
+#[test]
 fn a_wide_window_bears_what_vivace_bears() {
     let answer = |lost| {
         let mut climber = Aimd::default();
