@@ -279,30 +279,34 @@ static void ccp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 	}
 
 /* Whichever name a socket chooses goes to the agent with its CREATE. */
-static struct tcp_congestion_ops ccp_ops[] = { CCP_OPS("ccp"), CCP_OPS("pk3c") };
+static struct tcp_congestion_ops ccp_ops = CCP_OPS("pk3c"), ccp_alias = CCP_OPS("ccp");
+static bool ccp_has_alias;
 
-static void ccp_unregister(size_t registered)
-{
-	while (registered--)
-		tcp_unregister_congestion_control(&ccp_ops[registered]);
-}
-
+/*
+ * From its first name on the module must not fail to load: sockets may hold it
+ * already, and a module that fails is freed without waiting for them.
+ */
 static int ccp_register(void)
 {
-	size_t i;
-	int ret;
+	int ret = tcp_register_congestion_control(&ccp_ops);
 
-	for (i = 0; i < ARRAY_SIZE(ccp_ops); i++) {
-		ret = tcp_register_congestion_control(&ccp_ops[i]);
-		if (!ret)
-			continue;
-		if (ret == -EEXIST)
-			pr_err("the congestion control '%s' is there already: stop the agent whose eBPF datapath has it (pk3c-ccp detach removes what a killed one left)\n",
-			       ccp_ops[i].name);
-		ccp_unregister(i);
+	if (ret == -EEXIST)
+		pr_err("the congestion control '%s' is there already: stop the agent whose eBPF datapath has it (pk3c-ccp detach removes what a killed one left)\n",
+		       ccp_ops.name);
+	if (ret)
 		return ret;
-	}
+	ccp_has_alias = !tcp_register_congestion_control(&ccp_alias);
+	if (!ccp_has_alias)
+		pr_warn("another congestion control has the name '%s': only '%s' is this module's\n",
+			ccp_alias.name, ccp_ops.name);
 	return 0;
+}
+
+static void ccp_unregister(void)
+{
+	if (ccp_has_alias)
+		tcp_unregister_congestion_control(&ccp_alias);
+	tcp_unregister_congestion_control(&ccp_ops);
 }
 
 static int __init ccp_module_init(void)
@@ -337,7 +341,7 @@ no_flows:
 /* Sockets and the agent each hold the module, so neither is left. */
 static void __exit ccp_module_exit(void)
 {
-	ccp_unregister(ARRAY_SIZE(ccp_ops));
+	ccp_unregister();
 	ccp_device_unregister();
 	ccp_flows_exit();
 	ccp_libccp_exit();

@@ -167,6 +167,12 @@ average() { # FROM TO FILE: mean of iperf3's interval rates, Mbit/s
 const LIFE: &str = r#"
 insmod /bin/other.ko 2>/tmp/other || grep -qiE "invalid (module )?format|exec format" /tmp/other &&
 	ok "a module for another kernel is refused" || { cat /tmp/other; dmesg | tail -n 3; }
+echo 'func tcp_register_congestion_control +p' >/proc/dynamic_debug/control
+agent --datapath bpf; log_has '"message":"ready'
+insmod /bin/ccp.ko 2>&1 | grep -q "File exists" && dmesg | grep -q "'pk3c' is there already" && ok "a name that is taken is told"
+# What a socket has chosen of a module that then fails to load is freed under it.
+dmesg | grep -q "pk3c registered" && ! dmesg | grep "ccp registered" && ok "a load that fails has had no name"
+kill $AGENT; wait $AGENT; busybox rm /tmp/agent.log
 insmod /bin/ccp.ko && ok "insmod ccp.ko loads it"
 insmod /bin/ccp.ko 2>&1 | grep -q "File exists" && ok "a second insmod says that it is loaded"
 [ "$(stat -c %a /dev/ccpkp)" = 600 ] && ok "the device is for root"
@@ -206,6 +212,8 @@ const LIFE_SHOWS: &[&str] = &[
     "drain hands the flow to CUBIC",
     "drain --undo takes it back",
     "detach says what is there",
+    "a name that is taken is told",
+    "a load that fails has had no name",
     "insmod ccp.ko loads it",
     "a second insmod says that it is loaded",
     "the device is for root",
