@@ -188,6 +188,7 @@ struct ccp_ca {
 	struct ccp_flow *flow; /* NULL: in fallback for its whole life */
 	u8 mode;
 	u8 rated; /* the agent has set the rate */
+	u32 cwnd; /* that the agent was last given, packets; a timeout makes the socket's smaller */
 	struct ccp_cubic cubic;
 };
 

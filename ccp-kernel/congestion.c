@@ -39,6 +39,7 @@ static void ccp_adopt(struct ccp_ca *ca, struct ccp_flow *f, u64 now)
 		return;
 	ca->mode = CCP_MODE_AGENT;
 	ca->rated = false;
+	ca->cwnd = tcp_snd_cwnd(tcp_sk(f->sk));
 	/* From the moment that the program waits, the fallback decides nothing any more. */
 	stats->mode_since_us = clamp(f->staged_us, stats->mode_since_us, now);
 	ccp_count(adoptions);
@@ -47,21 +48,21 @@ static void ccp_adopt(struct ccp_ca *ca, struct ccp_flow *f, u64 now)
 /*
  * From the agent to the fallback. The agent limits a flow by its pacing rate and
  * leaves room in cwnd; CUBIC has only cwnd, so it starts from the rate's
- * bandwidth-delay product, out of slow start.
+ * bandwidth-delay product, out of slow start. It gets no larger window than the
+ * agent's. A timeout may have made that one smaller since, also one that the
+ * kernel has found spurious: then slow start leads back.
  */
 static void ccp_leave_agent(struct sock *sk, struct ccp_flow *f, u64 now)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct ccp_ca *ca = ccp_ca(sk);
-	u32 rate = min_t(u64, sk->sk_pacing_rate, CCP_UNLIMITED_RATE), cwnd = tcp_snd_cwnd(tp);
+	u32 rate = min_t(u64, sk->sk_pacing_rate, CCP_UNLIMITED_RATE), start;
 	u64 bdp = div_u64((u64)rate * (tp->srtt_us >> 3), USEC_PER_SEC);
 
 	bdp = div_u64(bdp, max(tp->mss_cache, 1U));
-	if (bdp < cwnd)
-		cwnd = max_t(u32, bdp, TCP_INIT_CWND);
-	cwnd = min(cwnd, tp->snd_cwnd_clamp);
-	tcp_snd_cwnd_set(tp, cwnd);
-	tp->snd_ssthresh = max(cwnd, 2U);
+	start = min_t(u64, min(ca->cwnd, tp->snd_cwnd_clamp), max_t(u64, bdp, TCP_INIT_CWND));
+	tcp_snd_cwnd_set(tp, min(tcp_snd_cwnd(tp), start));
+	tp->snd_ssthresh = max(start, 2U);
 	tp->prr_delivered = tp->prr_out;
 	ca->mode = CCP_MODE_FALLBACK;
 	f->stats.driven_us += now - f->stats.mode_since_us;

@@ -82,7 +82,8 @@ void ccp_set_cwnd(struct tcp_sock *tp, u64 bytes)
 	if (!bytes || !tp->mss_cache)
 		return;
 	packets = clamp_t(u64, div_u64(bytes, tp->mss_cache), CCP_MIN_CWND, S32_MAX);
-	tcp_snd_cwnd_set(tp, min_t(u32, packets, tp->snd_cwnd_clamp));
+	ccp_ca((struct sock *)tp)->cwnd = min_t(u32, packets, tp->snd_cwnd_clamp);
+	tcp_snd_cwnd_set(tp, ccp_ca((struct sock *)tp)->cwnd);
 }
 
 /*

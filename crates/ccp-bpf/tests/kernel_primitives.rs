@@ -4,7 +4,7 @@
 
 mod support;
 
-use ccp_bpf::{Config, Observer};
+use ccp_bpf::{Config, Governance, Limits, Mode, Observer};
 use pathlab::attempts::attempts;
 use pathlab::measured;
 use pathlab::netns::Netns;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
-use support::tcp::{TcpInfo, set_option, sink};
+use support::tcp::{TcpInfo, deafen, hear, set_option, sink};
 use support::{loopback, mark, wait_until};
 
 /// Totals that no report resets, so that a lost report loses nothing.
@@ -152,6 +152,13 @@ impl Agent {
             go_on,
             thread: Some(thread),
         })
+    }
+
+    /// Whether it has met the sender from this port.
+    fn drives(&self, port: u16) -> bool {
+        let seen = self.meter.seen.lock().unwrap();
+        seen.values()
+            .any(|(info, _)| info.src_port == u32::from(port))
     }
 
     /// What the agent knows of the sender from this port.
@@ -409,6 +416,76 @@ fn kernel_timeouts_are_reported() {
     assert_eq!(receiver.join().unwrap(), 2_000_000);
     let totals = agent.flow(port).1;
     assert!((1..=5).contains(&totals.timeouts), "{totals:?}");
+}
+
+/// A connection over loopback under the agent's window, its other end, and its socket id.
+fn driven(agent: &Agent, netns: &Netns, packets: u64) -> (TcpStream, TcpStream, u32) {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let listener = netns.enter(listen).unwrap();
+    let to = listener.local_addr().unwrap();
+    let mut socket = netns.enter(|| connect(to, agent.name)).unwrap();
+    let (receiver, _) = listener.accept().unwrap();
+    let port = socket.local_addr().unwrap().port();
+    wait_until("the agent's window is in force", || {
+        socket.write_all(&[0]).unwrap();
+        TcpInfo::of(&socket).snd_cwnd() == packets && agent.drives(port)
+    });
+    wait_until("all has arrived", || TcpInfo::of(&socket).unacked() == 0);
+    let sid = agent.flow(port).0.sock_id;
+    (socket, receiver, sid)
+}
+
+/// With its next ACK the flow is the fallback's.
+fn let_go(agent: &Agent, sid: u32) {
+    let governance = Governance {
+        mode: Mode::Leave,
+        limits: Limits::NONE,
+    };
+    assert!(agent.observer.govern(sid, governance));
+}
+
+fn wait_let_go(agent: &Agent, sid: u32, socket: &TcpStream) -> TcpInfo {
+    wait_until("the fallback has the flow, and all has arrived", || {
+        let flow = agent.observer.flow(sid).unwrap();
+        flow.stats.fallbacks == 1 && TcpInfo::of(socket).unacked() == 0
+    });
+    TcpInfo::of(socket)
+}
+
+#[test]
+fn kernel_the_fallback_begins_with_no_larger_window_than_the_agent_s() {
+    const TEST: &str = "kernel_the_fallback_begins_with_no_larger_window_than_the_agent_s";
+    // Far less than a packet per round trip.
+    let Some(agent) = Agent::start(TEST, "ccpsmall", 100_000, 1) else {
+        return;
+    };
+    let netns = loopback();
+    let (mut socket, _receiver, sid) = driven(&agent, &netns, 4);
+    let_go(&agent, sid);
+    socket.write_all(&[0]).unwrap();
+    let info = wait_let_go(&agent, sid, &socket);
+    assert_eq!((info.snd_cwnd(), info.snd_ssthresh()), (4, 4));
+}
+
+#[test]
+fn kernel_the_fallback_grows_back_to_what_a_timeout_has_made_smaller() {
+    const TEST: &str = "kernel_the_fallback_grows_back_to_what_a_timeout_has_made_smaller";
+    // What a rate is taken to need at least, so that the RTT does not matter.
+    const WINDOW: u32 = 10;
+    let Some(agent) = Agent::start(TEST, "ccpgrow", u32::MAX, WINDOW * 1448) else {
+        return;
+    };
+    let netns = loopback();
+    let (mut socket, receiver, sid) = driven(&agent, &netns, u64::from(WINDOW));
+    deafen(&receiver);
+    socket.write_all(&[0; 8 * 1448]).unwrap();
+    wait_until("a timeout", || TcpInfo::of(&socket).in_loss());
+    assert!(TcpInfo::of(&socket).snd_cwnd() < 4);
+    let_go(&agent, sid);
+    hear(&receiver);
+    let info = wait_let_go(&agent, sid, &socket);
+    assert_eq!(info.snd_ssthresh(), u64::from(WINDOW));
+    assert!((4..=10).contains(&info.snd_cwnd()), "{}", info.snd_cwnd());
 }
 
 #[test]

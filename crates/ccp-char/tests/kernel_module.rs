@@ -21,6 +21,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -301,6 +302,8 @@ const SUMS: &str = "
 struct Sums {
     /// Bytes/s.
     rate: u32,
+    /// Bytes.
+    cwnd: u32,
     seen: Arc<Mutex<Vec<Seen>>>,
     observer: Observer,
 }
@@ -334,9 +337,8 @@ impl<I: Ipc> CongAlg<I> for Sums {
     }
 
     fn new_flow(&self, mut datapath: Datapath<I>, info: DatapathInfo) -> SumsFlow {
-        // The window is one that the module must not obey.
         let scope = datapath
-            .set_program("sums", Some(&[("Rate", self.rate), ("Cwnd", 1)]))
+            .set_program("sums", Some(&[("Rate", self.rate), ("Cwnd", self.cwnd)]))
             .unwrap();
         SumsFlow {
             shared: self.clone(),
@@ -417,10 +419,16 @@ fn send(address: &str, flows: usize, len: usize, connected: impl FnOnce()) {
 
 /// Runs `traffic` under [`Sums`] at this rate per flow; the ends of all `flows`.
 fn under_sums(rate: u32, flows: usize, traffic: impl FnOnce(&Observer)) -> Vec<Seen> {
+    // A window that the module must not obey.
+    under(rate, 1, flows, traffic)
+}
+
+fn under(rate: u32, cwnd: u32, flows: usize, traffic: impl FnOnce(&Observer)) -> Vec<Seen> {
     let sock = CharIpc::open(Path::new(DEVICE)).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sums = Sums {
         rate,
+        cwnd,
         seen: seen.clone(),
         observer: sock.observer(),
     };
@@ -566,6 +574,96 @@ fn kernel_a_drained_agent_has_no_flows_until_it_wants_them() {
     assert!(driven > Duration::from_millis(700), "{driven:?}");
     assert_eq!(counter("counters/fallbacks"), fallbacks + 1);
     assert!(seen.iter().all(|flow| flow.reports > 0));
+}
+
+/// The window, in packets, with which a flow ends that its agent has drained. `traffic` is given the socket, and what drains.
+fn window_without_agent(
+    rate: u32,
+    packets: u32,
+    traffic: impl FnOnce(&mut TcpStream, &dyn Fn()),
+) -> f64 {
+    const MSS: u32 = 1448;
+    let _ethernet = Mtu::set(1500);
+    let fallbacks = counter("counters/fallbacks");
+    let seen = under(rate, packets * MSS, 1, |observer| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        setsockopt(&stream, sockopt::TcpCongestion, &"ccp".into()).unwrap();
+        let receiver = std::thread::spawn(move || {
+            std::io::copy(&mut listener.accept().unwrap().0, &mut std::io::sink()).unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        stream.write_all(&[0]).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        traffic(&mut stream, &|| observer.drain(true).unwrap());
+        drop(stream);
+        receiver.join().unwrap();
+    });
+    assert_eq!(counter("counters/fallbacks"), fallbacks + 1);
+    // The fallback paces at 1.2 windows per round trip.
+    let info = &seen[0].info;
+    let srtt = f64::from(info.srtt_us) / 1e6;
+    let window = info.pacing_rate as f64 * srtt / 1.2 / f64::from(MSS);
+    println!("{window:.2} packets: {info:?}");
+    window
+}
+
+#[test]
+fn kernel_the_fallback_begins_with_no_larger_window_than_the_agent_s() {
+    let Some((_alone, file)) =
+        device("kernel_the_fallback_begins_with_no_larger_window_than_the_agent_s")
+    else {
+        return;
+    };
+    drop(file);
+    let window = window_without_agent(100_000, 4, |stream, drain| {
+        drain();
+        stream.write_all(&[0]).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    });
+    assert!((3.5..4.5).contains(&window), "{window:.2} packets");
+}
+
+/// Loopback loses everything, until dropped.
+struct Outage;
+
+impl Outage {
+    fn begin() -> Self {
+        Self::tc("add", &["netem", "loss", "100%"]);
+        Self
+    }
+
+    fn tc(what: &str, how: &[&str]) {
+        let mut tc = Command::new("tc");
+        tc.args(["qdisc", what, "dev", "lo", "root"]).args(how);
+        assert!(tc.status().unwrap().success(), "{tc:?}");
+    }
+}
+
+impl Drop for Outage {
+    fn drop(&mut self) {
+        Self::tc("del", &[]);
+    }
+}
+
+#[test]
+fn kernel_the_fallback_grows_back_to_what_a_timeout_has_made_smaller() {
+    let Some((_alone, file)) =
+        device("kernel_the_fallback_grows_back_to_what_a_timeout_has_made_smaller")
+    else {
+        return;
+    };
+    drop(file);
+    let window = window_without_agent(u32::MAX, 10, |stream, drain| {
+        let outage = Outage::begin();
+        stream.write_all(&[0; 8 * 1448]).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        drain();
+        drop(outage);
+        std::thread::sleep(Duration::from_secs(1));
+    });
+    // Slow start: a packet for each that arrived. Growing by one per round trip from 2, it is 3.
+    assert!(window > 6.5, "{window:.2} packets");
 }
 
 /// Loopback's MTU, as it was before when dropped.

@@ -307,20 +307,21 @@ static __always_inline void fallback_ack(struct sock *sk, struct tcp_sock *tp, _
 /*
  * From the agent to the fallback. The agent limits a flow by its pacing rate
  * and leaves room in cwnd; Cubic has only cwnd, so it starts from the rate's
- * bandwidth-delay product, out of slow start.
+ * bandwidth-delay product, out of slow start. It gets no larger window than the
+ * agent's. A timeout may have made that one smaller since, also one that the
+ * kernel has found spurious: then slow start leads back.
  */
 static __always_inline void leave_agent(struct sock *sk, struct tcp_sock *tp, struct ccp_flow *f,
 					__u64 now)
 {
 	__u64 heard = READ_ONCE(control.beat_us) + config.silence_us;
 	__u64 until = heard < now ? heard : now;
-	__u64 bdp = sk->sk_pacing_rate * (tp->srtt_us >> 3) / USEC_PER_SEC / max_u32(tp->mss_cache, 1);
-	__u32 cwnd = tp->snd_cwnd;
+	__u64 rate = min_u64(sk->sk_pacing_rate, UNLIMITED_RATE);
+	__u64 bdp = rate * (tp->srtt_us >> 3) / USEC_PER_SEC / max_u32(tp->mss_cache, 1);
+	__u32 start = min_u64(min_u32(CA_CWND(sk), tp->snd_cwnd_clamp), max_u64(bdp, TCP_INIT_CWND));
 
-	if (bdp < cwnd)
-		cwnd = max_u32(bdp, TCP_INIT_CWND);
-	decide_cwnd(sk, tp, min_u32(cwnd, tp->snd_cwnd_clamp));
-	tp->snd_ssthresh = max_u32(cwnd, 2);
+	decide_cwnd(sk, tp, min_u32(tp->snd_cwnd, start));
+	tp->snd_ssthresh = max_u32(start, 2);
 	CA_PRR_DELIVERED(sk) = tp->prr_out;
 	CA_MODE(sk) = MODE_FALLBACK;
 	if (until > f->stats.mode_since_us)

@@ -27,6 +27,29 @@ fn try_set_option(socket: &impl AsRawFd, level: i32, name: i32, value: &[u8]) ->
     Ok(())
 }
 
+/// Until `hear`, nothing that is sent to a socket arrives.
+pub(crate) fn deafen(socket: &impl AsRawFd) {
+    let mut keep_nothing = libc::sock_filter {
+        code: libc::BPF_RET as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: &raw mut keep_nothing,
+    };
+    let start = std::ptr::from_ref(&program).cast();
+    // SAFETY: the program has no padding that is read, and outlives the call.
+    let bytes = unsafe { std::slice::from_raw_parts(start, size_of_val(&program)) };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, bytes);
+}
+
+pub(crate) fn hear(socket: &impl AsRawFd) {
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_DETACH_FILTER);
+    set_option(socket, level, option, &0i32.to_ne_bytes());
+}
+
 /// Chooses the congestion control of a socket.
 pub(crate) fn set_congestion(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
@@ -136,6 +159,9 @@ impl TcpInfo {
     }
     pub(crate) fn unacked(&self) -> u64 {
         self.int(24)
+    }
+    pub(crate) fn snd_ssthresh(&self) -> u64 {
+        self.int(76)
     }
     pub(crate) fn snd_cwnd(&self) -> u64 {
         self.int(80)
