@@ -228,7 +228,7 @@ void ccp_fallback_begin(struct sock *sk);
 void ccp_fallback_ack(struct sock *sk, const struct rate_sample *rs);
 void ccp_fallback_acked(struct sock *sk, const struct ack_sample *sample);
 void ccp_fallback_state(struct sock *sk, u8 new_state);
-void ccp_fallback_event(struct sock *sk, enum tcp_ca_event event);
+void ccp_fallback_tx_start(struct sock *sk);
 u32 ccp_fallback_ssthresh(struct sock *sk);
 
 /* ------------------------------------------------------------ libccp */

@@ -257,11 +257,23 @@ static void ccp_set_state(struct sock *sk, u8 new_state)
 		ca->flow->was_timeout = true;
 }
 
-static void ccp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
+static void ccp_tx_start(struct sock *sk)
 {
 	if (ccp_ca(sk)->mode == CCP_MODE_FALLBACK)
-		ccp_fallback_event(sk, event);
+		ccp_fallback_tx_start(sk);
 }
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0) /* untested */
+#define CCP_TX_START .cwnd_event_tx_start = ccp_tx_start
+#else
+static void ccp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
+{
+	if (event == CA_EVENT_TX_START)
+		ccp_tx_start(sk);
+}
+
+#define CCP_TX_START .cwnd_event = ccp_cwnd_event
+#endif
 
 static void ccp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
@@ -274,7 +286,7 @@ static void ccp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 		.flags = TCP_CONG_NON_RESTRICTED, .init = ccp_init_socket,            \
 		.release = ccp_release_socket, .ssthresh = ccp_ssthresh,              \
 		.undo_cwnd = ccp_undo_cwnd, .set_state = ccp_set_state,               \
-		.cwnd_event = ccp_cwnd_event, .pkts_acked = ccp_pkts_acked,           \
+		.pkts_acked = ccp_pkts_acked, CCP_TX_START,                           \
 		.min_tso_segs = ccp_min_tso_segs, .cong_control = ccp_cong_control,   \
 		.name = given_name, .owner = THIS_MODULE,                             \
 	}

@@ -188,12 +188,12 @@ void ccp_fallback_state(struct sock *sk, u8 new_state)
 }
 
 /* Idle time is none of the epoch's, or the window would leap after it. */
-void ccp_fallback_event(struct sock *sk, enum tcp_ca_event event)
+void ccp_fallback_tx_start(struct sock *sk)
 {
 	struct ccp_cubic *c = &ccp_ca(sk)->cubic;
 	u32 idle_ms;
 
-	if (event != CA_EVENT_TX_START || !c->epoch_cwnd)
+	if (!c->epoch_cwnd)
 		return;
 	idle_ms = jiffies_to_msecs(max_t(s32, tcp_jiffies32 - tcp_sk(sk)->lsndtime, 0));
 	c->epoch_ms += min(idle_ms, ccp_now_ms() - c->epoch_ms);

@@ -8,14 +8,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// What the fallback calls.
-const CUBIC: [&str; 6] = [
+const CUBIC: [&str; 5] = [
     "cubictcp_init",
     "cubictcp_recalc_ssthresh",
     "cubictcp_cong_avoid",
     "cubictcp_state",
-    "cubictcp_cwnd_event",
     "cubictcp_acked",
 ];
+/// And when a transmission begins after idle time: up to 7.0, and since 7.1.
+const CUBIC_TX_START: [&str; 2] = ["cubictcp_cwnd_event", "cubictcp_cwnd_event_tx_start"];
 
 /// Index of the word of `icsk_ca_priv` that holds the flow's slot + 1.
 const SLOT_WORD: u32 = 12;
@@ -33,6 +34,8 @@ pub(crate) struct Kernel {
     pub(crate) cong_control: u32,
     /// `cong_control(sk, rs)` as up to 6.9, not `(sk, ack, flag, rs)`.
     pub(crate) two_arguments: bool,
+    /// `cwnd_event_tx_start` in place of `cwnd_event(CA_EVENT_TX_START)`, since 7.1.
+    pub(crate) has_tx_start: bool,
     /// Offset in `struct sock` of the flow's slot.
     pub(crate) slot_offset: i16,
     /// A struct_ops can be registered through a link (6.4).
@@ -93,18 +96,29 @@ impl Kernel {
         let has_links = btf
             .type_by_name::<Struct<'_>>("bpf_struct_ops_link")
             .is_some();
-        let has_cubic = CUBIC
-            .iter()
-            .all(|name| btf.type_by_name::<Func<'_>>(name).is_some());
+        let has_tx_start = ops.iter().any(|member| {
+            member
+                .name
+                .is_some_and(|name| name == "cwnd_event_tx_start")
+        });
+        let has_cubic = has_cubic(has_tx_start, |name| {
+            btf.type_by_name::<Func<'_>>(name).is_some()
+        });
         Ok(Self {
             ops_btf_id,
             cong_control: cong_control as u32,
             two_arguments,
+            has_tx_start,
             slot_offset,
             has_links,
             has_cubic,
         })
     }
+}
+
+fn has_cubic(has_tx_start: bool, has: impl Fn(&str) -> bool) -> bool {
+    let tx_start = CUBIC_TX_START[usize::from(has_tx_start)];
+    CUBIC.into_iter().chain([tx_start]).all(has)
 }
 
 fn type_id(ty: &BtfType<'_>) -> u32 {
@@ -136,6 +150,16 @@ pub(crate) fn leaves(name: &str) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cubic_is_found_before_and_after_7_1() {
+        for (has_tx_start, event) in [false, true].into_iter().zip(CUBIC_TX_START) {
+            let has = |name: &str| CUBIC.contains(&name) || name == event;
+            assert!(has_cubic(has_tx_start, has));
+            assert!(!has_cubic(!has_tx_start, has));
+            assert!(!has_cubic(has_tx_start, |name| name != "cubictcp_init"));
+        }
+    }
 
     #[test]
     fn this_kernel_is_understood() {

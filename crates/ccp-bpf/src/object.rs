@@ -51,10 +51,12 @@ fn load_config<'a>(config: &Config, kernel: Kernel, name: &'a str) -> LoadConfig
     }
 }
 
-/// The struct_ops whose `cong_control` has the running kernel's signature.
+/// The struct_ops whose callbacks are those of the running kernel.
 fn ops_name(kernel: Kernel) -> &'static str {
     if kernel.two_arguments {
         "ccp_ops2"
+    } else if kernel.has_tx_start {
+        "ccp_ops3"
     } else {
         "ccp_ops"
     }
@@ -87,7 +89,7 @@ fn open(config: &Config, kernel: Kernel, name: &str) -> Result<OpenObject, Error
             "events" => map
                 .set_max_entries(config.ring_bytes)
                 .map_err(failed("setting the size"))?,
-            "ccp_ops" | "ccp_ops2" | "ccp_type" => {
+            "ccp_ops" | "ccp_ops2" | "ccp_ops3" | "ccp_type" => {
                 map.set_autocreate(map_name == wanted || map_name == "ccp_type")
                     .map_err(failed("choosing the signature"))?;
                 if map_name == wanted

@@ -93,6 +93,7 @@ extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym __weak;
 extern void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym __weak;
 extern void cubictcp_state(struct sock *sk, __u8 new_state) __ksym __weak;
 extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym __weak;
+extern void cubictcp_cwnd_event_tx_start(struct sock *sk) __ksym __weak;
 extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym __weak;
 extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
@@ -862,6 +863,14 @@ void BPF_PROG(ccp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 		cubictcp_cwnd_event(sk, event);
 }
 
+/* Kernels from 7.1 on have a callback for the only event that Cubic wants. */
+SEC("struct_ops/ccp_cwnd_event_tx_start")
+void BPF_PROG(ccp_cwnd_event_tx_start, struct sock *sk)
+{
+	if (CA_MODE(sk) != CCP_DRIVE && have_cubic())
+		cubictcp_cwnd_event_tx_start(sk);
+}
+
 SEC("struct_ops/ccp_pkts_acked")
 void BPF_PROG(ccp_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
@@ -893,6 +902,21 @@ struct tcp_congestion_ops ccp_ops = {
 	.ssthresh = (void *)ccp_ssthresh,
 	.set_state = (void *)ccp_set_state,
 	.cwnd_event = (void *)ccp_cwnd_event,
+	.pkts_acked = (void *)ccp_pkts_acked,
+	.min_tso_segs = (void *)ccp_min_tso_segs,
+	.cong_control = (void *)ccp_cong_control,
+	.undo_cwnd = (void *)ccp_undo_cwnd,
+};
+
+/* Kernels from 7.1 on; untested. */
+SEC(".struct_ops.link")
+struct tcp_congestion_ops___tx_start ccp_ops3 = {
+	.flags = TCP_CONG_NON_RESTRICTED,
+	.init = (void *)ccp_init,
+	.release = (void *)ccp_release,
+	.ssthresh = (void *)ccp_ssthresh,
+	.set_state = (void *)ccp_set_state,
+	.cwnd_event_tx_start = (void *)ccp_cwnd_event_tx_start,
 	.pkts_acked = (void *)ccp_pkts_acked,
 	.min_tso_segs = (void *)ccp_min_tso_segs,
 	.cong_control = (void *)ccp_cong_control,

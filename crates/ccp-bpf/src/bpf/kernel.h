@@ -170,6 +170,21 @@ struct tcp_congestion_ops {
 	__u32 (*undo_cwnd)(struct sock *sk);
 };
 
+/* The same from 7.1 on. */
+struct tcp_congestion_ops___tx_start {
+	char name[TCP_CA_NAME_MAX];
+	__u32 flags;
+	void (*init)(struct sock *sk);
+	void (*release)(struct sock *sk);
+	__u32 (*ssthresh)(struct sock *sk);
+	void (*set_state)(struct sock *sk, __u8 new_state);
+	void (*cwnd_event_tx_start)(struct sock *sk);
+	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
+	__u32 (*min_tso_segs)(struct sock *sk);
+	void (*cong_control)(struct sock *sk, const struct rate_sample *rs);
+	__u32 (*undo_cwnd)(struct sock *sk);
+};
+
 #pragma clang attribute pop
 
 static inline struct inet_connection_sock *inet_csk(const struct sock *sk)
