@@ -30,6 +30,11 @@
 #error "tcp_ccp needs a little-endian 64-bit kernel"
 #endif
 
+/* What libccp takes lies ready on this CPU, where only softirqs are kept away; see libccp.c. */
+#ifdef CONFIG_PREEMPT_RT
+#error "tcp_ccp does not run on PREEMPT_RT"
+#endif
+
 #if LINUX_VERSION_CODE < KERNEL_VERSION(5, 19, 0)
 static inline u32 tcp_snd_cwnd(const struct tcp_sock *tp)
 {
