@@ -748,7 +748,7 @@ void BPF_PROG(ccp_init, struct sock *sk)
 	f->family = sk->__sk_common.skc_family;
 	f->lport = sk->__sk_common.skc_num;
 	f->rport = bpf_ntohs(sk->__sk_common.skc_dport);
-	if (f->family == AF_INET6) {
+	if (bpf_core_field_exists(sk->__sk_common.skc_v6_daddr) && f->family == AF_INET6) {
 		bpf_core_read(f->laddr, sizeof(f->laddr), &sk->__sk_common.skc_v6_rcv_saddr);
 		bpf_core_read(f->raddr, sizeof(f->raddr), &sk->__sk_common.skc_v6_daddr);
 	} else {
