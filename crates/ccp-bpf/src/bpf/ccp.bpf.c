@@ -453,7 +453,7 @@ static __noinline int take_mailbox(struct ccp_flow *f, __u64 now)
 	if (!f)
 		return 0;
 	m = &f->mbox;
-	seq = READ_ONCE(m->seq);
+	seq = __sync_fetch_and_or(&m->seq, 0); /* what is read below is read later, on any CPU */
 	if ((seq & (CCP_MBOX_WRITING | CCP_MBOX_PENDING)) != CCP_MBOX_PENDING)
 		return 0;
 	sid = READ_ONCE(m->sid);
@@ -767,9 +767,8 @@ void BPF_PROG(ccp_init, struct sock *sk)
 	f->stats.born_us = now;
 	f->stats.mode_since_us = now;
 	__builtin_memset(f->regs, 0, sizeof(f->regs));
-	/* From now on the agent may govern it. */
-	barrier();
-	f->live = 1;
+	/* From now on the agent may govern it, and sees all of the above, on any CPU. */
+	__sync_lock_test_and_set(&f->live, 1);
 	if (agent_alive(now))
 		offer(tp, f, now);
 }
