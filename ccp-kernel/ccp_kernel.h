@@ -194,6 +194,7 @@ struct ccp_ca {
 	u8 mode;
 	u8 rated; /* the agent has set the rate */
 	u32 cwnd; /* that the agent was last given, packets; a timeout makes the socket's smaller */
+	u32 una; /* snd_una as of the fallback's last ACK */
 	struct ccp_cubic cubic;
 };
 

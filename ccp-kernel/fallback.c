@@ -119,7 +119,7 @@ static void ccp_cubic_grow(struct sock *sk, u32 acked)
 }
 
 /* What the kernel does for a congestion control without cong_control. */
-static void ccp_reduce(struct sock *sk, u32 acked, bool lost)
+static void ccp_reduce(struct sock *sk, u32 acked, bool progress)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 in_flight = tcp_packets_in_flight(tp), ssthresh = tp->snd_ssthresh;
@@ -134,7 +134,7 @@ static void ccp_reduce(struct sock *sk, u32 acked, bool lost)
 		send = (u32)div_u64(dividend, tp->prior_cwnd) - tp->prr_out;
 	} else {
 		send = max_t(s32, tp->prr_delivered - tp->prr_out, acked);
-		if (!lost)
+		if (progress)
 			send++;
 		send = min(send, delta);
 	}
@@ -148,12 +148,18 @@ static void ccp_reduce(struct sock *sk, u32 acked, bool lost)
 void ccp_fallback_begin(struct sock *sk)
 {
 	ccp_ca(sk)->cubic = (struct ccp_cubic){ 0 };
+	ccp_ca(sk)->una = tcp_sk(sk)->snd_una;
 }
 
 void ccp_fallback_ack(struct sock *sk, const struct rate_sample *rs)
 {
+	struct ccp_ca *ca = ccp_ca(sk);
+	u32 una = tcp_sk(sk)->snd_una;
+	bool advanced = una != ca->una; /* up to 6.9 no flag says so */
+
+	ca->una = una;
 	if (tcp_in_cwnd_reduction(sk))
-		ccp_reduce(sk, rs->acked_sacked, rs->losses > 0);
+		ccp_reduce(sk, rs->acked_sacked, advanced && rs->losses <= 0);
 	else
 		ccp_cubic_grow(sk, rs->acked_sacked);
 	ccp_pace_by_window(sk);

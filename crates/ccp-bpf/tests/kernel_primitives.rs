@@ -10,7 +10,7 @@ use pathlab::measured;
 use pathlab::netns::Netns;
 use pathlab::path::{Path, SERVER};
 use pathlab::scenario::PathSpec;
-use pathlab::tun::EndSettings;
+use pathlab::tun::{self, EndSettings};
 use portus::ipc::{BackendBuilder, Ipc};
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
@@ -21,8 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
-use support::tcp::{TcpInfo, deafen, hear, set_option, sink};
-use support::{loopback, mark, wait_until};
+use support::peer::{MSS, OURS, PEER, PORT, Peer, RTT};
+use support::tcp::{self, TcpInfo, deafen, hear, set_option, sink};
+use support::{Guard, can_run, loopback, mark, wait_until};
 
 /// Totals that no report resets, so that a lost report loses nothing.
 const PROGRAM: &str = "
@@ -486,6 +487,59 @@ fn kernel_the_fallback_grows_back_to_what_a_timeout_has_made_smaller() {
     let info = wait_let_go(&agent, sid, &socket);
     assert_eq!(info.snd_ssthresh(), u64::from(WINDOW));
     assert!((4..=10).contains(&info.snd_cwnd()), "{}", info.snd_cwnd());
+}
+
+/// What may be sent is sent by then: the flow is paced at 12 packets per round trip.
+const SENT: Duration = Duration::from_millis(36);
+
+/// The window after each of five ACKs that leave snd_una where it is: the last 3 of 10 packets have arrived, then the
+/// repetitions of the second, third, fourth and fifth.
+fn windows_in_recovery(congestion: &str) -> Vec<u64> {
+    let netns = Netns::new().unwrap();
+    let device = tun::attach(&netns, OURS, PEER, &EndSettings::default()).unwrap();
+    netns.sysctl("net/ipv4/tcp_timestamps", "0").unwrap();
+    let connect = || tcp::connect(SocketAddr::from((PEER, PORT)), congestion).unwrap();
+    let (peer, mut socket) = std::thread::scope(|scope| {
+        let socket = scope.spawn(|| netns.enter(connect).unwrap());
+        let peer = Peer::accept(device);
+        (peer, socket.join().unwrap())
+    });
+    tcp::drop_on_close(&socket);
+    socket.write_all(&[0; 12 * MSS as usize]).unwrap();
+    wait_until("the initial window is on its way", || {
+        TcpInfo::of(&socket).unacked() == 10
+    });
+    sleep(RTT); // until it has passed again, no repetition is taken for lost
+    let sacks = [[7, 10], [1, 2], [1, 3], [1, 4], [1, 5]];
+    let windows = sacks.map(|sack| {
+        peer.ack(0, sack);
+        sleep(SENT);
+        TcpInfo::of(&socket).snd_cwnd()
+    });
+    windows.to_vec()
+}
+
+#[test]
+fn kernel_the_fallback_reduces_its_window_as_the_kernel_does() {
+    attempts(reduces_its_window_as_the_kernel_does);
+}
+
+fn reduces_its_window_as_the_kernel_does() {
+    const NAME: &str = "ccpreduction";
+    if !can_run("kernel_the_fallback_reduces_its_window_as_the_kernel_does") {
+        return;
+    }
+    let config = Config {
+        max_flows: 16,
+        ..Config::new(NAME)
+    };
+    let _guard = Guard::new(&config);
+    let datapath = support::start(&config);
+    let (ours, cubic) = (windows_in_recovery(NAME), windows_in_recovery("cubic"));
+    println!("windows {ours:?}, cubic {cubic:?}");
+    datapath.stop().unwrap();
+    support::assert_gone(&config);
+    measured!(ours == cubic, "windows {ours:?}, cubic {cubic:?}");
 }
 
 #[test]

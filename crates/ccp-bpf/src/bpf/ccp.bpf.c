@@ -105,7 +105,9 @@ extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 #define CA_CWND(sk) (inet_csk(sk)->icsk_ca_priv[8]) /* the window that was last decided here */
 #define CA_RATED(sk) (inet_csk(sk)->icsk_ca_priv[9]) /* the agent has set the rate */
 #define CA_MODE(sk) (inet_csk(sk)->icsk_ca_priv[10]) /* CCP_DRIVE, CCP_OBSERVE, MODE_FALLBACK */
-#define CA_PRR_DELIVERED(sk) (inet_csk(sk)->icsk_ca_priv[11])
+#define CA_PRR(sk) ((__u32 *)&inet_csk(sk)->icsk_ca_priv[11])
+#define CA_PRR_DELIVERED(sk) (CA_PRR(sk)[0])
+#define CA_UNA(sk) (CA_PRR(sk)[1]) /* snd_una as of the fallback's last ACK */
 #define CA_SLOT(sk) (inet_csk(sk)->icsk_ca_priv[12]) /* slot + 1, 0 = none */
 
 #define MODE_FALLBACK CCP_LEAVE
@@ -258,11 +260,11 @@ static __always_inline void pace_by_window(struct sock *sk, struct tcp_sock *tp)
 
 /* tcp_cwnd_reduction(): proportional rate reduction, RFC 6937. */
 static __always_inline void fallback_reduce(struct sock *sk, struct tcp_sock *tp, __u32 acked,
-					    bool lost)
+					    bool progress)
 {
 	__u32 in_flight = packets_in_flight(tp), ssthresh = tp->snd_ssthresh;
 	__s32 delta = ssthresh - in_flight, send;
-	__u64 delivered = CA_PRR_DELIVERED(sk) + acked;
+	__u32 delivered = CA_PRR_DELIVERED(sk) + acked;
 
 	if (!acked || !tp->prior_cwnd)
 		return;
@@ -275,7 +277,7 @@ static __always_inline void fallback_reduce(struct sock *sk, struct tcp_sock *tp
 		send = delivered - tp->prr_out;
 		if (send < (__s32)acked)
 			send = acked;
-		if (!lost)
+		if (progress)
 			send++;
 		if (send > delta)
 			send = delta;
@@ -289,10 +291,12 @@ static __always_inline void fallback_reduce(struct sock *sk, struct tcp_sock *tp
 static __always_inline void fallback_ack(struct sock *sk, struct tcp_sock *tp, __u32 ack,
 					 const struct rate_sample *rs)
 {
+	bool advanced = tp->snd_una != CA_UNA(sk); /* up to 6.9 no flag says so */
 	__u8 state = ca_state(sk);
 
+	CA_UNA(sk) = tp->snd_una;
 	if (state == TCP_CA_CWR || state == TCP_CA_Recovery)
-		fallback_reduce(sk, tp, rs->acked_sacked, rs->losses > 0);
+		fallback_reduce(sk, tp, rs->acked_sacked, advanced && rs->losses <= 0);
 	else if (!rs->acked_sacked)
 		;
 	else if (have_cubic())
@@ -324,6 +328,7 @@ static __always_inline void leave_agent(struct sock *sk, struct tcp_sock *tp, st
 	decide_cwnd(sk, tp, min_u32(tp->snd_cwnd, start));
 	tp->snd_ssthresh = max_u32(start, 2);
 	CA_PRR_DELIVERED(sk) = tp->prr_out;
+	CA_UNA(sk) = tp->snd_una;
 	CA_MODE(sk) = MODE_FALLBACK;
 	if (until > f->stats.mode_since_us)
 		f->stats.driven_us += until - f->stats.mode_since_us;

@@ -16,6 +16,7 @@ pub(crate) mod crowd;
 pub(crate) mod log;
 pub(crate) mod maps;
 pub(crate) mod mark;
+pub(crate) mod peer;
 pub(crate) mod talk;
 pub(crate) mod tcp;
 
