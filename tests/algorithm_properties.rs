@@ -69,6 +69,16 @@ fn plausible() -> impl Strategy<Value = RawReport> {
         })
 }
 
+/// Sums of a real interval whose smallest and largest RTT are about the mean, each above or below the other.
+fn crossed() -> impl Strategy<Value = RawReport> {
+    (plausible(), 0..4_u64, 0..4_u64).prop_map(|(mut raw, above, below)| {
+        let mean = raw.sr / raw.n.max(1);
+        raw.rmin = mean + above - 1;
+        raw.rmax = mean + 2 - below;
+        raw
+    })
+}
+
 #[derive(Clone, Debug)]
 struct Event {
     raw: RawReport,
@@ -78,7 +88,7 @@ struct Event {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let raw = prop_oneof![1 => wild(), 6 => plausible()];
+    let raw = prop_oneof![1 => wild(), 1 => crossed(), 6 => plausible()];
     let event = (
         raw,
         prop_oneof![1 => Just(None), 8 => (0..6_u64).prop_map(Some), 1 => (16..20_u64).prop_map(Some)],

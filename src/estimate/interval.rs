@@ -197,7 +197,7 @@ pub(super) fn rtt_stats(raw: &RawReport, pkts: f64) -> Option<RttStats> {
     // Zero samples, or sums that no program produces.
     if raw.n == 0
         || !(1.0..=RTT_LIMIT_US).contains(&min)
-        || max > RTT_LIMIT_US
+        || !(min..=RTT_LIMIT_US).contains(&max)
         || mean < min - 1.0
         || mean > max + 1.0
     {
