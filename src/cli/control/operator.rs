@@ -1,10 +1,11 @@
 //! What can be asked of a running agent, by whatever means: signals, the control socket, the metrics endpoint.
 
+mod reload;
+
 use super::protocol::{Kind, Refusal, Request, VERSION};
-use crate::cli::config::{Configuration, Origin, POLICY};
+use crate::cli::config::{Configuration, Origin};
 use crate::cli::datapath;
 use crate::cli::log::LogLevel;
-use crate::cli::policy;
 use crate::cli::replay::explain;
 use anyhow::{Result, anyhow, bail};
 use pk3c_ccp::agent::Pk3c;
@@ -17,7 +18,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tracing::{error, info, warn};
+use tracing::info;
 
 /// Flows in one answer, unless asked for otherwise.
 const FLOWS_LIMIT: usize = 1000;
@@ -32,13 +33,18 @@ pub(crate) struct Operator {
     log: LogLevel,
     /// Whether the datapath can keep flows from the agent, and the agent within limits.
     has_enforcer: bool,
+    /// What the agent was started with: what a reload cannot change is as here.
+    start: Configuration,
     /// What the datapath was started with, bytes/s.
     max_rate: u64,
     state: Mutex<State>,
 }
 
 struct State {
+    /// As read last.
     configuration: Configuration,
+    /// What is logged.
+    level: String,
     /// Parameters that were set since the configuration was read.
     set: BTreeMap<&'static str, String>,
 }
@@ -51,14 +57,19 @@ impl Operator {
         configuration: Configuration,
         has_enforcer: bool,
     ) -> Self {
-        let set = BTreeMap::new();
+        let state = State {
+            configuration: configuration.clone(),
+            level: configuration.args.log.clone(),
+            set: BTreeMap::new(),
+        };
         Self {
             algorithm,
             monitor,
             log,
             has_enforcer,
             max_rate: datapath::max_rate(&configuration),
-            state: Mutex::new(State { configuration, set }),
+            start: configuration,
+            state: Mutex::new(state),
         }
     }
 
@@ -225,7 +236,7 @@ impl Operator {
             }
         }
         params.validate()?;
-        if self.has_enforcer && u64::from(params.max_rate.to_wire()) > self.max_rate {
+        if self.is_beyond(params.max_rate) {
             bail!(
                 "the datapath lets no connection go faster than {} since its start: put --max-rate into the configuration and start the agent again",
                 Rate::from_bytes_per_sec(self.max_rate as f64)
@@ -243,51 +254,9 @@ impl Operator {
         Ok(json!({ "changed": changed }))
     }
 
-    /// Reads the configuration again. Parameters and the log level take effect at once, and replace what was set; other
-    /// options at the next start. If anything is wrong, everything stays as it is.
-    pub(crate) fn reload(&self) -> Result<Value> {
-        let done = self.try_reload();
-        match &done {
-            Ok(done) => {
-                let [changed, later] = ["changed", "at_next_start"].map(|key| &done[key]);
-                info!(%changed, at_next_start = %later, "the configuration was read again");
-            }
-            Err(error) => {
-                error!("the configuration is not read again, the old one stays: {error:#}");
-            }
-        }
-        done
-    }
-
-    fn try_reload(&self) -> Result<Value> {
-        let mut state = self.state();
-        let next = state.configuration.read_again()?;
-        policy::check(&next, self.has_enforcer)?;
-        if self.has_enforcer && datapath::max_rate(&next) > self.max_rate {
-            warn!("connections go faster than the --max-rate of before from the next start on");
-        }
-        self.log.set(&next.args.log)?;
-        if let Some(algorithm) = &self.algorithm {
-            // Those that are as they were keep their flows, and what their experiments have collected.
-            algorithm.configure(next.args.params.0.clone(), Some(next.policies.clone()))?;
-        }
-        let all = next.changed_from(&state.configuration);
-        let is_live = |name: &str| {
-            ["log", POLICY].contains(&name)
-                || (name != FIXED && SPECS.iter().any(|spec| spec.flag == name))
-        };
-        let (changed, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| is_live(name));
-        if !later.is_empty() {
-            warn!(
-                options = later.join(", "),
-                "these changes take effect at the next start"
-            );
-        }
-        let dropped: Vec<_> = state.set.keys().copied().collect();
-        let done = json!({ "changed": changed, "at_next_start": later, "no_longer_set": dropped });
-        state.configuration = next;
-        state.set.clear();
-        Ok(done)
+    /// Whether the datapath lets no connection go so fast.
+    fn is_beyond(&self, rate: Rate) -> bool {
+        self.has_enforcer && u64::from(rate.to_wire()) > self.max_rate
     }
 
     /// What experiments have collected: the samples themselves, so that whoever asks can calculate what he likes.
@@ -320,6 +289,7 @@ impl Operator {
 
     fn log(&self, level: &str) -> Result<Value> {
         self.log.set(level)?;
+        level.clone_into(&mut self.state().level);
         info!(level, "what is logged has changed");
         Ok(json!({ "level": level }))
     }
@@ -366,3 +336,6 @@ fn sort_by(flows: &mut [FlowView], field: &FlowField) {
         (a, b) => b.is_some().cmp(&a.is_some()),
     });
 }
+
+#[cfg(test)]
+mod tests;
