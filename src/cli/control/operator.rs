@@ -236,6 +236,11 @@ impl Operator {
             }
         }
         params.validate()?;
+        if params.is_exp() {
+            bail!(
+                "--algorithm exp decides in the datapath from the start on: change the configuration and start the agent again"
+            );
+        }
         if self.is_beyond(params.max_rate) {
             bail!(
                 "the datapath lets no connection go faster than {} since its start: put --max-rate into the configuration and start the agent again",

@@ -2,8 +2,9 @@
 //!
 //! What is told as changed is the difference of what was in force before and after. What is told to wait is the
 //! difference of the file and the start, every time anew: an option does not cease to wait because it was told before,
-//! and one that is back at its old value does not begin to. Two things that look like parameters wait with the options:
-//! the limit on reports, and what is faster than the datapath lets any connection go since it was loaded.
+//! and one that is back at its old value does not begin to. Three things that look like parameters wait with the options:
+//! the limit on reports, a choice between an algorithm of the agent and one of the datapath, and what is faster than the
+//! datapath lets any connection go since it was loaded.
 
 use super::{FIXED, Operator};
 use crate::cli::config::{Configuration, POLICY};
@@ -17,6 +18,8 @@ use tracing::{error, info, warn};
 
 const LOG: &str = "log";
 const MAX_RATE: &str = "max-rate";
+/// What makes an algorithm the datapath's.
+const WHERE: [&str; 2] = ["algorithm", "upstream-compat"];
 
 impl Operator {
     /// Reads the configuration again. Parameters, policies and the log level take effect at once, and replace what was
@@ -64,6 +67,9 @@ impl Operator {
         let (was, policies) = (algorithm.params(), algorithm.policies());
         let mut is = next.args.params.0.clone();
         is.max_reports = was.max_reports;
+        if is.is_exp() {
+            (is.algorithm, is.upstream_compat) = (was.algorithm, was.upstream_compat);
+        }
         // Those that are as they were keep their flows, and what their experiments have collected.
         algorithm.configure(is.clone(), Some(next.policies.clone()))?;
         let [was, is] = [was, is].map(|params| self.enforced(params));
@@ -90,6 +96,9 @@ impl Operator {
             if name == LOG {
                 return false;
             }
+            if self.algorithm.is_none() {
+                return true;
+            }
             match name {
                 FIXED => true,
                 MAX_RATE => self.is_beyond(params.max_rate),
@@ -101,6 +110,7 @@ impl Operator {
                         .map(|policy| policy.limits.max_rate);
                     rates.any(|rate| rate.is_some_and(|rate| self.is_beyond(rate)))
                 }
+                _ if WHERE.contains(&name) => params.is_exp(),
                 _ => SPECS.iter().all(|spec| spec.flag != name),
             }
         };

@@ -142,3 +142,26 @@ fn what_the_datapath_does_not_let_go_so_fast_waits() {
         "all but what is beyond"
     );
 }
+
+#[test]
+fn no_agent_begins_or_ceases_to_decide_in_the_datapath() {
+    let agent = Started::with("algorithm = \"vivace\"\n");
+    let refused = agent.set("algorithm", "exp").unwrap_err().to_string();
+    assert!(refused.contains("start the agent again"), "{refused}");
+    let exp = "algorithm = \"exp\"\nhb-loss = \"7%\"\n";
+    assert_eq!(
+        agent.reload(exp),
+        (json!(["hb-loss"]), json!(["algorithm"]))
+    );
+    assert_eq!(agent.is("algorithm"), "vivace");
+    let upstream = "algorithm = \"upstream\"\nhb-loss = \"7%\"\n";
+    assert_eq!(agent.reload(upstream), (json!(["algorithm"]), json!([])));
+
+    let agent = Started::with("algorithm = \"exp\"\n");
+    let other = "hb-loss = \"7%\"\nlog = \"warn\"\n";
+    let (changed, waits) = agent.reload(other);
+    assert_eq!(
+        (changed, waits),
+        (json!(["log"]), json!(["hb-loss", "algorithm"]))
+    );
+}
