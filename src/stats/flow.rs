@@ -82,6 +82,19 @@ impl Lately {
     }
 }
 
+/// Who may drive a flow, as `state` says it.
+pub(super) const STATES: [&str; 5] = ["driven", FALLBACK, "shadow", "control", "kernel"];
+const FALLBACK: &str = "fallback";
+
+/// Who drives a flow now.
+pub(super) fn state(sample: &FlowSample, assigned: Option<&Assigned>) -> &'static str {
+    match assigned.map(|assigned| assigned.role) {
+        _ if sample.is_driven => Role::Driven.name(),
+        Some(role) if role != Role::Driven => role.name(),
+        _ => FALLBACK,
+    }
+}
+
 /// All that is known of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowView {
@@ -99,12 +112,7 @@ impl FlowView {
     /// Who drives the flow now.
     #[must_use]
     pub fn state(&self) -> &'static str {
-        let role = self.assigned.as_ref().map(|assigned| assigned.role);
-        match role {
-            _ if self.sample.is_driven => Role::Driven.name(),
-            Some(role) if role != Role::Driven => role.name(),
-            _ => "fallback",
-        }
+        state(&self.sample, self.assigned.as_ref())
     }
 
     /// The agent's smoothed RTT, or the kernel's.

@@ -20,6 +20,7 @@ pub use policies::{Assigned, Collected, OUTCOMES_MAX, Outcome, PolicyStats, Tria
 pub use value::{Cell, Histogram, Unit, Value};
 
 use crate::plan::Reason;
+use flow::STATES;
 use monitor::PolicyCounts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,8 +80,7 @@ pub struct Spec {
 struct View<'a> {
     agent: &'a Counters,
     datapath: DatapathCounts,
-    flows_driven: usize,
-    flows_live: usize,
+    by_state: [(&'static str, usize); STATES.len()],
     by_policy: &'a BTreeMap<Arc<str>, PolicyCounts>,
     uptime: Duration,
     draining: bool,
@@ -145,8 +145,8 @@ statistics! {
     "build_info" Gauge Count Some("version"), "The program's version" |_| Value::ByLabel(vec![(env!("CARGO_PKG_VERSION").into(), 1.0)]);
     "uptime_seconds" Gauge Seconds None, "Time since the agent began" |v| Value::Number(v.uptime.as_secs_f64());
     "draining" Gauge Count None, "1 while flows are kept in the fallback on purpose" |v| whole(v.draining.into());
-    "flows" Gauge Count Some("state"), "Live flows, by who drives them" |v| Value::ByLabel(vec![
-        ("driven".into(), v.flows_driven as f64), ("fallback".into(), (v.flows_live - v.flows_driven) as f64)]);
+    "flows" Gauge Count Some("state"), "Live flows, by who drives them" |v| Value::ByLabel(
+        v.by_state.iter().map(|(state, flows)| ((*state).into(), *flows as f64)).collect());
     "policy_flows" Gauge Count Some("policy"), "Live flows, by policy" |v| v.by_policy(|counts| counts.flows as f64);
     "flows_started" Counter Count None, "Flows that the agent took for the first time" |v| count(&v.agent.flows_started);
     "flows_readopted" Counter Count None, "Times that the agent took a flow back from the fallback" |v| count(&v.agent.flows_readopted);

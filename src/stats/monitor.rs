@@ -5,7 +5,7 @@
 //! flow to its policy's histograms of rates, RTTs and losses: their counts are flow-seconds, which only grow, so that a
 //! share of two of them is the share of flows during that time. Nothing here runs on the agent's own thread.
 
-use super::flow::{Carried, FlowSample, FlowView, Lately};
+use super::flow::{Carried, FlowSample, FlowView, Lately, STATES, state};
 use super::policies::Assigned;
 use super::value::Histogram;
 use super::{Snapshot, Stats, View};
@@ -260,13 +260,17 @@ impl Monitor {
     /// All statistics but the single flows.
     #[must_use]
     pub fn snapshot(&self, now: Instant) -> Snapshot {
+        let assigned = self.stats.policies.assigned();
         let looked = self.looked();
-        let driven = looked.samples.values().filter(|flow| flow.is_driven);
+        let states = looked.samples.iter();
+        let states: Vec<_> = states
+            .map(|(sock_id, sample)| state(sample, assigned.get(sock_id)))
+            .collect();
+        let in_state = |state| states.iter().filter(|one| **one == state).count();
         Snapshot::take(&View {
             agent: &self.stats.counters,
             datapath: self.datapath.counts(),
-            flows_driven: driven.count(),
-            flows_live: looked.samples.len(),
+            by_state: STATES.map(|state| (state, in_state(state))),
             by_policy: &looked.policies,
             uptime: now.saturating_duration_since(self.began),
             draining: self.datapath.is_draining(),

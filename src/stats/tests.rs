@@ -149,7 +149,7 @@ fn flows_are_put_together_from_both_sides() {
     let all = monitor.snapshot(start + 3 * second).json();
     assert_eq!(
         all["flows"],
-        serde_json::json!({"driven": 1, "fallback": 1})
+        serde_json::json!({"driven": 1, "fallback": 0, "shadow": 1, "control": 0, "kernel": 0})
     );
     assert_eq!(all["fallback_episodes"], 3);
     assert_eq!(all["uptime_seconds"], 3);

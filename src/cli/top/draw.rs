@@ -82,6 +82,15 @@ fn summary(app: &App) -> Vec<Line<'static>> {
     } else {
         Style::new()
     };
+    let left: f64 = ["shadow", "control", "kernel"]
+        .iter()
+        .map(|state| of("flows", state))
+        .sum();
+    let left = if left > 0.0 {
+        format!(", {left} with Cubic by policy")
+    } else {
+        String::new()
+    };
     let drained = if number(app, "draining") > 0.0 {
         "  DRAINED"
     } else {
@@ -91,7 +100,7 @@ fn summary(app: &App) -> Vec<Line<'static>> {
         Line::from(vec![
             Span::styled(format!("pk3c-ccp {version}"), BOLD),
             Span::raw(format!(
-                "  up {}  flows {} driven, {} in fallback",
+                "  up {}  flows {} driven, {} in fallback{left}",
                 Unit::Seconds.show(number(app, "uptime_seconds")),
                 of("flows", "driven"),
                 of("flows", "fallback"),

@@ -75,8 +75,14 @@ fn a_shadow_s_rate_is_marked_as_what_would_be() {
     let mut shadow = flow(1, "driven", 5e6);
     shadow["state"] = "shadow".into();
     let flows = json!({"total": 2, "flows": [shadow, flow(2, "driven", 5e6)]});
-    app.on_look(json!({}), &flows, None);
+    let states = json!({"driven": 1, "fallback": 0, "shadow": 1});
+    let status = json!({"stats": {"flows": states}});
+    app.on_look(status, &flows, None);
     let screen = screen(&app, 80, 24);
+    assert!(
+        screen.contains("flows 1 driven, 0 in fallback, 1 with Cubic by policy"),
+        "{screen}"
+    );
     let row = |end: &str| screen.lines().find(|line| line.contains(end)).unwrap();
     assert!(row(":50001").contains(" ~48.2M   5.00M "), "{screen}");
     assert!(row(":50002").contains("  48.2M   5.00M "), "{screen}");
