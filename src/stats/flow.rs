@@ -53,6 +53,13 @@ impl Carried {
     }
 }
 
+/// Packets between two counts modulo 2^32. More than half of that is none: a count that is behind an earlier one, as that
+/// of reports is behind the datapath's.
+pub(super) fn packets(before: u32, after: u32) -> u32 {
+    let packets = after.wrapping_sub(before);
+    if packets > u32::MAX / 2 { 0 } else { packets }
+}
+
 /// What happened to a flow between two looks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lately {
@@ -72,9 +79,8 @@ impl Lately {
         }
         let (before, after) = (before.carried?, after.carried?);
         let bytes = after.bytes_acked.saturating_sub(before.bytes_acked);
-        let packets = |after: u32, before: u32| f64::from(after.wrapping_sub(before));
-        let delivered = packets(after.packets_delivered, before.packets_delivered);
-        let lost = packets(after.packets_lost, before.packets_lost);
+        let delivered = f64::from(packets(before.packets_delivered, after.packets_delivered));
+        let lost = f64::from(packets(before.packets_lost, after.packets_lost));
         Some(Self {
             goodput_bps: bytes as f64 * 8.0 / seconds,
             loss: (delivered + lost > 0.0).then(|| lost / (delivered + lost)),

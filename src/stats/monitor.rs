@@ -5,11 +5,11 @@
 //! flow to its policy's histograms of rates, RTTs and losses: their counts are flow-seconds, which only grow, so that a
 //! share of two of them is the share of flows during that time. Nothing here runs on the agent's own thread.
 
-use super::flow::{Carried, FlowSample, FlowView, Lately, STATES, state};
+use super::flow::{Carried, FlowSample, FlowView, Lately, STATES, packets, state};
 use super::policies::Assigned;
 use super::value::Histogram;
 use super::{Snapshot, Stats, View};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,8 @@ struct Looked {
     at: Instant,
     samples: HashMap<u32, FlowSample>,
     lately: HashMap<u32, Lately>,
+    /// What of each flow is accounted for. The datapath may have let go of a flow whose end the agent has yet to hear.
+    accounted: HashMap<u32, Carried>,
     /// By the label's value: always those of the policies in force, and no others.
     policies: BTreeMap<Arc<str>, PolicyCounts>,
 }
@@ -94,12 +96,12 @@ impl Default for PolicyCounts {
 }
 
 impl PolicyCounts {
-    /// Adds what a flow has carried from one moment to another. Counters of packets wrap.
+    /// Adds what a flow has carried from one moment to another.
     fn add(&mut self, before: Carried, after: Carried) {
         self.bytes += after.bytes_acked.saturating_sub(before.bytes_acked);
-        let packets = |after: u32, before: u32| u64::from(after.wrapping_sub(before));
-        self.delivered += packets(after.packets_delivered, before.packets_delivered);
-        self.lost += packets(after.packets_lost, before.packets_lost);
+        let delivered = packets(before.packets_delivered, after.packets_delivered);
+        self.delivered += u64::from(delivered);
+        self.lost += u64::from(packets(before.packets_lost, after.packets_lost));
     }
 }
 
@@ -126,6 +128,7 @@ impl Monitor {
                 at: now,
                 samples: HashMap::new(),
                 lately: HashMap::new(),
+                accounted: HashMap::new(),
                 policies,
             }),
         }
@@ -171,49 +174,56 @@ impl Monitor {
             Some((*sock_id, Lately::between(before, sample, apart)?))
         });
         looked.lately = lately.collect();
-        let before = std::mem::replace(&mut looked.samples, samples);
+        looked.samples = samples;
         looked.at = now;
-        self.account(&mut looked, &before, now);
+        self.account(&mut looked, now);
         drop(looked);
         self.observe();
     }
 
     /// Adds to each policy what its flows have carried since the tick before. A flow that is met in the middle of its
     /// life, as after a restart of the agent, counts from then on.
-    fn account(&self, looked: &mut Looked, before: &HashMap<u32, FlowSample>, now: Instant) {
+    fn account(&self, looked: &mut Looked, now: Instant) {
         let stats = &self.stats.policies;
-        // The ends first: what is taken here is not assigned any more.
-        let (ended, assigned, labels) = (stats.take_ended(), stats.assigned(), stats.labels());
+        let ((ended, assigned), labels) = (stats.take_ended(), stats.labels());
         let mut policies = std::mem::take(&mut looked.policies);
         let kept = |label: Arc<str>| {
             let counts = policies.remove(&label).unwrap_or_default();
             (label, PolicyCounts { flows: 0, ..counts })
         };
         let mut policies: BTreeMap<_, _> = labels.into_iter().map(kept).collect();
-        let uptime = now.saturating_duration_since(self.began);
-        let start = |sock_id: &u32, sample: Option<&FlowSample>| match before.get(sock_id) {
-            Some(before) => before.carried.unwrap_or_default(),
-            None => match sample.filter(|sample| sample.age > uptime) {
-                Some(old) => old.carried.unwrap_or_default(),
-                None => Carried::default(),
-            },
-        };
-        for (sock_id, sample) in &looked.samples {
-            let label = assigned.get(sock_id).map(Assigned::label);
-            let Some(counts) = label.and_then(|label| policies.get_mut(&label)) else {
-                continue;
-            };
-            counts.flows += 1;
-            if let Some(carried) = sample.carried {
-                counts.add(start(sock_id, Some(sample)), carried);
+        let mut accounted = std::mem::take(&mut looked.accounted);
+        let mut is_over = HashSet::new();
+        for flow in ended {
+            is_over.insert(flow.sock_id);
+            let before = accounted.remove(&flow.sock_id).unwrap_or_default();
+            if let Some(counts) = policies.get_mut(&flow.label) {
+                counts.add(before, flow.carried);
             }
         }
-        for flow in ended {
-            let Some(counts) = policies.get_mut(&flow.label) else {
+        accounted.retain(|sock_id, _| {
+            assigned.contains_key(sock_id) || looked.samples.contains_key(sock_id)
+        });
+        let uptime = now.saturating_duration_since(self.began);
+        for (sock_id, sample) in &looked.samples {
+            let label = assigned.get(sock_id).map(Assigned::label);
+            let mut counts = label.and_then(|label| policies.get_mut(&label));
+            if let Some(counts) = &mut counts {
+                counts.flows += 1;
+            }
+            // Of a number that somebody else has already, the sample may be the old flow's.
+            let Some(carried) = sample.carried.filter(|_| !is_over.contains(sock_id)) else {
                 continue;
             };
-            counts.add(start(&flow.sock_id, None), flow.carried);
+            let before = accounted.insert(*sock_id, carried).unwrap_or_else(|| {
+                let is_old = sample.age > uptime;
+                if is_old { carried } else { Carried::default() }
+            });
+            if let Some(counts) = counts {
+                counts.add(before, carried);
+            }
         }
+        looked.accounted = accounted;
         looked.policies = policies;
     }
 

@@ -223,7 +223,8 @@ impl PolicyStats {
 
     /// A flow is over.
     pub(crate) fn end(&self, sock_id: u32, carried: Carried, trial: Option<(Arm, Outcome)>) {
-        let Some(assigned) = lock(&self.assigned).remove(&sock_id) else {
+        let mut flows = lock(&self.assigned);
+        let Some(assigned) = flows.remove(&sock_id) else {
             return;
         };
         let mut ended = lock(&self.ended);
@@ -234,7 +235,7 @@ impl PolicyStats {
                 carried,
             });
         }
-        drop(ended);
+        drop((ended, flows));
         if let Some((arm, outcome)) = trial
             && let Some(trial) = lock(&self.state).trials.get_mut(&assigned.policy)
         {
@@ -242,9 +243,10 @@ impl PolicyStats {
         }
     }
 
-    /// The flows that ended since this was asked last.
-    pub(super) fn take_ended(&self) -> Vec<Ended> {
-        std::mem::take(&mut *lock(&self.ended))
+    /// The flows that ended since this was asked last, and what all others are under: no flow is neither.
+    pub(super) fn take_ended(&self) -> (Vec<Ended>, HashMap<u32, Assigned>) {
+        let flows = lock(&self.assigned);
+        (std::mem::take(&mut *lock(&self.ended)), flows.clone())
     }
 }
 
@@ -336,8 +338,9 @@ mod tests {
         stats.end(3, Carried::default(), Some((Arm::Control, outcome(9))));
         let control = |stats: &PolicyStats| stats.trials()[0].arms[Arm::Control as usize].flows;
         assert_eq!(control(&stats), 1, "a flow ends once");
-        assert_eq!(stats.take_ended().len(), 1);
-        assert!(stats.take_ended().is_empty() && stats.assigned().is_empty());
+        assert_eq!(stats.take_ended().0.len(), 1);
+        let (ended, assigned) = stats.take_ended();
+        assert!(ended.is_empty() && assigned.is_empty());
         stats.define(&policies(0.5), 1);
         assert_eq!(control(&stats), 1);
         stats.define(&policies(0.4), 1);

@@ -296,4 +296,28 @@ fn bytes_are_counted_once_by_policy_also_of_flows_that_end_between_looks() {
     assert_eq!(count(3, "policy_packets_delivered"), 110 + 1 + 110);
     monitor.tick(start + 4 * second);
     assert_eq!(count(4, "policy_acked_bytes"), 2_240, "nothing twice");
+    // The datapath has let go of a flow whose end the agent hears two looks later, with counts by reports only.
+    datapath.flows.lock().unwrap().clear();
+    monitor.tick(start + 5 * second);
+    monitor.tick(start + 6 * second);
+    let by_reports = Carried {
+        bytes_acked: 1_000_700,
+        packets_delivered: 90,
+        packets_lost: 1,
+    };
+    stats.policies.end(9, by_reports, None);
+    monitor.tick(start + 7 * second);
+    assert_eq!(count(7, "policy_acked_bytes"), 2_240 + 200);
+    assert_eq!(count(7, "policy_packets_delivered"), 221);
+    assert_eq!(count(7, "policy_packets_lost"), 8);
+    // Another flow has the number of one that has just ended.
+    *datapath.flows.lock().unwrap() = vec![carrying(3, 600, 0)];
+    assign(3);
+    monitor.tick(start + 8 * second);
+    stats.policies.end(3, last(700), None);
+    assign(3);
+    *datapath.flows.lock().unwrap() = vec![carrying(3, 30, 0)];
+    monitor.tick(start + 9 * second);
+    monitor.tick(start + 10 * second);
+    assert_eq!(count(10, "policy_acked_bytes"), 2_440 + 700 + 30);
 }
