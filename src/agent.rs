@@ -150,7 +150,8 @@ impl Pk3c {
         let stats = &shared.stats.policies;
         if let Some(policies) = new {
             stats.define(&policies, shared.seed);
-            shared.assignments.replace(policies, stats);
+            let facts = |sock_id| shared.facts(sock_id);
+            shared.assignments.replace(policies, stats, facts);
         }
         // Last: who sees the new number sees all that is new.
         shared.params_version.fetch_add(1, Ordering::Release);

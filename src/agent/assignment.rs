@@ -107,18 +107,82 @@ impl Assignments {
         left.remove(&sock_id);
     }
 
-    /// Other policies are in force. Those that the kernel has are looked at here; the others when they report.
-    pub(super) fn replace(&self, policies: Arc<Policies>, stats: &PolicyStats) {
+    /// Other policies are in force. The flows that the kernel has are looked at here, with the facts that these policies may
+    /// be the first to ask for; the others when they report.
+    pub(super) fn replace(
+        &self,
+        policies: Arc<Policies>,
+        stats: &PolicyStats,
+        facts: impl Fn(u32) -> Option<FlowFact>,
+    ) {
         *self
             .policies
             .write()
             .unwrap_or_else(PoisonError::into_inner) = policies.clone();
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.retain(|sock_id, connection| {
+            self.complete(connection, facts(*sock_id));
             let verdict = policies.decide(connection);
             // Taken from the kernel, it is offered to the agent.
             self.tell(*sock_id, &verdict, stats);
             verdict.role == Role::Kernel
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Action, Conditions, Policy};
+    use std::os::unix::fs::MetadataExt;
+    use std::time::Duration;
+
+    fn policy(action: Action, conditions: Conditions) -> Policies {
+        Policies::new(vec![Policy {
+            name: "some".into(),
+            conditions,
+            action,
+            overrides: Vec::new(),
+            limits: Limits::default(),
+        }])
+    }
+
+    #[test]
+    fn policies_that_ask_for_cgroups_find_those_of_flows_left_to_the_kernel() {
+        let root = std::env::temp_dir().join(format!("pk3c-left-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("video")).unwrap();
+        let video = std::fs::metadata(root.join("video")).unwrap().ino();
+        let assignments = Assignments {
+            cgroups: Mutex::new(Cgroups::new(root.clone())),
+            ..Assignments::new(None)
+        };
+        let ends = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let fact = Some(FlowFact {
+            local: ends[0],
+            remote: ends[1],
+            age: Duration::ZERO,
+            driven: Duration::ZERO,
+            fallback_episodes: 0,
+            bytes_acked: 0,
+            srtt: None,
+            pacing_rate: None,
+            packets_delivered: 0,
+            packets_lost: 0,
+            cgroup: Some(video),
+        });
+        let stats = PolicyStats::default();
+        let all = policy(Action::Kernel, Conditions::default());
+        assignments.replace(Arc::new(all), &stats, |_| fact);
+        let connection = assignments.connection((ends[0], ends[1]), fact);
+        assert_eq!(connection.cgroup, None, "nobody asks");
+        assignments.assign(5, &connection, &stats);
+        let of_video = Conditions {
+            cgroups: vec!["/video".into()],
+            ..Conditions::default()
+        };
+        let watched = policy(Action::Shadow, of_video);
+        assignments.replace(Arc::new(watched), &stats, |_| fact);
+        assert_eq!(stats.assigned()[&5].role, Role::Shadow);
+        std::fs::remove_dir_all(root).unwrap();
     }
 }
