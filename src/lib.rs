@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`agent`] is portus' side, the only module with a clock and logs; [`stats`] declares what it counts and tells while it
-//! runs; [`record`] writes what went in and out;
+//! runs; [`record`] writes what went in and out, on a thread of its own ([`spool`]);
 //! [`simulate`] runs the same controllers and program (through portus' compiler) in virtual time. Everything else is a
 //! function of parameters, seed and reports, and can be replayed from a record. Its floating-point functions are
 //! [`libm`]'s or exact in IEEE 754, so a decision is the same on every machine.
@@ -34,6 +34,7 @@ pub mod policy;
 pub mod program;
 pub mod record;
 pub mod simulate;
+pub mod spool;
 pub mod startup;
 pub mod stats;
 pub mod units;

@@ -564,6 +564,7 @@ fn told_after(alone: Duration) -> (BTreeMap<String, u64>, String) {
         Step::Close { sid: 5 },
     ]);
     let mut told = play(&agent, steps);
+    drop(agent);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     let Some((CHANGE, 5, again)) = told.pop() else {
@@ -654,6 +655,7 @@ fn another_segment_size_is_taken_with_the_next_report_and_recorded() {
         window.keys().eq(["Cwnd"]),
         "the window is told again, and nothing else: {window:?}"
     );
+    drop(agent);
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text.matches("\"mss\":500").count(), 1, "{text}");
     let replay = Replay::new(text.as_bytes(), &[]).unwrap();

@@ -1,9 +1,15 @@
-//! The agent's log on standard error, whose level can change while it runs.
+//! The agent's log on standard error, whose level can change while it runs. A thread of its own writes it: standard error
+//! may be a terminal that somebody has stopped, and flows do not wait. Lines for which there is no more room are lost, and
+//! the log says how many once it goes on.
 
 use super::nearest;
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
-use std::io::IsTerminal;
+use pk3c_ccp::spool::Spool;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 /// How the log is written.
@@ -56,14 +62,80 @@ pub(crate) fn filter(text: &str) -> Result<String, String> {
     checked.map_err(|e| format!("{e}; give a level ({levels}) or a filter"))
 }
 
+/// Bytes that may wait for standard error: some thousand lines.
+const WAITING_MAX: usize = 1 << 20;
+
+/// Keeps the log going: dropped, it has everything written that was logged.
+pub(crate) struct Written(Arc<Spool>);
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// Takes lines of the log for the thread that writes them.
+#[derive(Clone)]
+struct Lines {
+    spool: Arc<Spool>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Lines {
+    /// Lines to a writer; `tell` is told how many were lost once it takes some again.
+    fn to(
+        mut writer: impl Write + Send + 'static,
+        tell: impl Fn(u64) + Send + 'static,
+    ) -> io::Result<Self> {
+        let lost = Arc::<AtomicU64>::default();
+        let missed = lost.clone();
+        let spool = Spool::start("log", WAITING_MAX, move |text| {
+            // Of a log that cannot be written nobody can be told.
+            let _ = writer.write_all(text);
+            match missed.swap(0, Relaxed) {
+                0 => {}
+                lines => tell(lines),
+            }
+            true
+        })?;
+        let spool = Arc::new(spool);
+        Ok(Self { spool, lost })
+    }
+}
+
+impl Write for Lines {
+    /// A whole line, as the log is made of them.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if !self.spool.push(line, true) {
+            self.lost.fetch_add(1, Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Begins to log.
-pub(crate) fn start(level: &str, format: LogFormat) -> LogLevel {
+///
+/// # Errors
+/// If there can be no thread that writes it.
+pub(crate) fn start(level: &str, format: LogFormat) -> Result<(LogLevel, Written)> {
+    let tell = |lines| {
+        warn!(
+            lines,
+            "lines of the log are lost: standard error took no more"
+        );
+    };
+    let lines = Lines::to(io::stderr(), tell).context("cannot log")?;
+    let written = Written(lines.spool.clone());
     let log = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(level))
-        .with_writer(std::io::stderr);
-    match format {
+        .with_writer(move || lines.clone());
+    let level = match format {
         LogFormat::Text => {
-            let log = log.with_ansi(std::io::stderr().is_terminal());
+            let log = log.with_ansi(io::stderr().is_terminal());
             let log = log.with_filter_reloading();
             let handle = log.reload_handle();
             log.init();
@@ -75,12 +147,15 @@ pub(crate) fn start(level: &str, format: LogFormat) -> LogLevel {
             log.init();
             LogLevel(Box::new(move |filter| Ok(handle.reload(filter)?)))
         }
-    }
+    };
+    Ok((level, written))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_word_that_is_no_level_is_refused() {
@@ -97,5 +172,39 @@ mod tests {
         for text in ["off", "WARN", "trace", "info,decision=debug", "flow=off"] {
             assert_eq!(filter(text).as_deref(), Ok(text));
         }
+    }
+
+    /// A terminal that takes nothing until it is told to.
+    struct Stopped(mpsc::Receiver<()>, mpsc::Sender<Vec<u8>>);
+
+    impl Write for Stopped {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            // Once nobody can tell it any more, it goes on.
+            let _ = self.0.recv();
+            let _ = self.1.send(text.to_vec());
+            Ok(text.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_log_that_nobody_takes_holds_up_nobody_and_counts_what_it_loses() {
+        let ((go_on, wait), (told, shown)) = (mpsc::channel(), mpsc::channel());
+        let (lost, losses) = mpsc::channel();
+        let tell = move |lines| lost.send(lines).unwrap();
+        let mut lines = Lines::to(Stopped(wait, told), tell).unwrap();
+        let (line, began) = ([b'x'; 1 << 10], Instant::now());
+        for _ in 0..4096 {
+            lines.write_all(&line).unwrap();
+        }
+        assert!(began.elapsed() < Duration::from_secs(1), "{began:?}");
+        drop(go_on);
+        drop(Written(lines.spool.clone()));
+        let shown: usize = shown.try_iter().map(|text| text.len()).sum();
+        let lost: u64 = losses.try_iter().sum();
+        assert!(lost > 0 && shown.is_multiple_of(line.len()));
+        assert_eq!(shown / line.len() + lost as usize, 4096);
     }
 }

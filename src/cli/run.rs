@@ -109,7 +109,7 @@ pub(crate) fn run() -> Result<()> {
         return Ok(show(&configuration.annotated())?);
     }
     let args = &configuration.args.clone();
-    let log = log::start(&args.log, args.log_format);
+    let (log, _written) = log::start(&args.log, args.log_format)?;
     if args.record.is_some() && args.params.0.is_exp() {
         bail!(
             "--algorithm exp decides in the datapath, so there are no decisions to record: leave out --record"
@@ -129,7 +129,10 @@ pub(crate) fn run() -> Result<()> {
     let recorder = args
         .record
         .as_ref()
-        .map(|file| Recorder::create(file, args.record_limit * 1_000_000, &args.params.0))
+        .map(|file| {
+            let limit_bytes = args.record_limit * 1_000_000;
+            Recorder::create(file, limit_bytes, &args.params.0).map(Arc::new)
+        })
         .transpose()
         .with_context(|| format!("cannot record to {}", name_of(args.record.as_ref())))?;
     let agent = Agent {
@@ -153,7 +156,8 @@ struct Agent<'a> {
     stays: bool,
     /// What the control plane needs of the start.
     surface: Option<(Configuration, LogLevel)>,
-    recorder: Option<Recorder>,
+    /// Kept to the end, so that a slow disk does not hold up what the end puts back.
+    recorder: Option<Arc<Recorder>>,
     go_on: Arc<AtomicBool>,
     default: DefaultCc,
 }
@@ -277,7 +281,7 @@ impl Agent<'_> {
                 params: self.args.params.0.clone(),
                 seed: self.args.seed.unwrap_or_else(random_seed),
                 facts: Some(facts),
-                recorder: self.recorder.take().map(Arc::new),
+                recorder: self.recorder.clone(),
                 stats: stats.clone(),
                 enforcer,
             });

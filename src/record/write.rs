@@ -1,27 +1,36 @@
-//! Writing a record while flows run.
+//! Writing a record while flows run. A thread of its own does it, since flows do not wait for a disk; of lines that it
+//! cannot take any more there is none in the record, nor any after them: a gap would make other decisions of what follows.
 
 use super::{FORMAT, Line, VERSION, texts};
 use crate::params::Params;
 use crate::program::REPORT_FIELDS;
+use crate::spool::Spool;
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::fs::{File, Permissions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes that may wait for the disk: seconds of ten thousand reports each.
+const WAITING_MAX: usize = 16 << 20;
 
 struct Open {
-    file: BufWriter<File>,
-    written: u64,
+    /// Of the record, with what waits.
+    size: u64,
+    has_ended: bool,
     /// One line, kept so that a report allocates nothing.
     text: Vec<u8>,
 }
 
-/// Writes a record, buffered, up to a size. Shared by all flows of an agent.
+/// Writes a record, buffered, up to a size. Shared by all flows of an agent; what was taken is written when the last of
+/// them drops it.
 pub struct Recorder {
     path: PathBuf,
     limit_bytes: u64,
-    open: Mutex<Option<Open>>,
+    spool: Spool,
+    open: Mutex<Open>,
 }
 
 impl Recorder {
@@ -31,15 +40,11 @@ impl Recorder {
     /// # Errors
     /// If the file cannot be created or written, is a link, or belongs to another user.
     pub fn create(path: &Path, limit_bytes: u64, params: &Params) -> io::Result<Self> {
-        let open = Open {
-            file: BufWriter::with_capacity(1 << 16, create(path)?),
-            written: 0,
+        let mut file = create(path)?;
+        let mut open = Open {
+            size: 0,
+            has_ended: false,
             text: Vec::new(),
-        };
-        let recorder = Self {
-            path: path.to_owned(),
-            limit_bytes,
-            open: Mutex::new(Some(open)),
         };
         let header = Line::Header {
             format: FORMAT.into(),
@@ -47,43 +52,68 @@ impl Recorder {
             params: texts(params),
             fields: REPORT_FIELDS.map(Cow::from).into(),
         };
-        let mut guard = recorder.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = guard.as_mut() {
-            open.append(&header, limit_bytes)?;
-            open.file.flush()?;
+        // Here, so that what is wrong with the file is known at the start.
+        if open.compose(&header, limit_bytes)? {
+            file.write_all(&open.text)?;
         }
-        drop(guard);
-        Ok(recorder)
+        let name = path.to_owned();
+        let spool = Spool::start("record", WAITING_MAX, move |text| {
+            let written = file.write_all(text);
+            if let Err(error) = &written {
+                stopped(&name, error);
+            }
+            written.is_ok()
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            limit_bytes,
+            spool,
+            open: Mutex::new(open),
+        })
     }
 
-    /// Appends a line. When the size limit is reached or the disk refuses, recording ends with one warning; flows are
-    /// never disturbed.
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a line. When the size limit is reached, or the disk refuses or is too slow, recording ends with one warning;
+    /// flows are never disturbed.
     pub fn write(&self, line: &Line) {
-        let mut guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(open) = guard.as_mut() else { return };
-        let result = open.append(line, self.limit_bytes);
-        let result = match line {
-            Line::End { .. } => result.and_then(|more| open.file.flush().map(|()| more)),
-            _ => result,
+        let mut open = self.open();
+        if open.has_ended {
+            return;
+        }
+        let is_end = matches!(line, Line::End { .. });
+        let problem = match open.compose(line, self.limit_bytes) {
+            Ok(true) if self.spool.push(&open.text, is_end) => return,
+            // The thread has told why.
+            Ok(true) if self.spool.has_failed() => None,
+            Ok(true) => Some(format!(
+                "the disk is too slow, {} MiB wait for it",
+                WAITING_MAX >> 20
+            )),
+            Ok(false) => Some(format!(
+                "the size limit of {} bytes is reached",
+                self.limit_bytes
+            )),
+            Err(error) => Some(error.to_string()),
         };
-        let problem = match result {
-            Ok(true) => return,
-            Ok(false) => "the size limit is reached".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let flushed = open.file.flush().is_ok();
-        tracing::warn!(target: "record", path = %self.path.display(), limit_bytes = self.limit_bytes, flushed, "recording stopped: {problem}");
-        *guard = None;
+        if let Some(problem) = problem {
+            stopped(&self.path, &problem);
+        }
+        open.has_ended = true;
+        self.spool.close();
     }
 
-    /// Whether lines are still written.
+    /// Whether lines are still taken.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        !self.open().has_ended
     }
+}
+
+fn stopped(path: &Path, problem: &dyn Display) {
+    tracing::warn!(target: "record", path = %path.display(), "recording stopped: {problem}");
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -118,18 +148,13 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 impl Open {
-    /// False if the line would exceed the limit; nothing is written then.
-    fn append(&mut self, line: &Line, limit_bytes: u64) -> io::Result<bool> {
+    /// Makes the text of a line. False if it would exceed the limit.
+    fn compose(&mut self, line: &Line, limit_bytes: u64) -> io::Result<bool> {
         self.text.clear();
         serde_json::to_writer(&mut self.text, line)?;
         self.text.push(b'\n');
-        let size = self.text.len() as u64;
-        if self.written + size > limit_bytes {
-            return Ok(false);
-        }
-        self.file.write_all(&self.text)?;
-        self.written += size;
-        Ok(true)
+        self.size += self.text.len() as u64;
+        Ok(self.size <= limit_bytes)
     }
 }
 
@@ -200,5 +225,45 @@ mod tests {
         let refused = record(&file).err().unwrap().to_string();
         assert!(refused.contains("user 65534"), "{refused}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_disk_that_does_not_take_it_ends_a_record_and_holds_up_nobody() {
+        let place = Place::new("slow");
+        let file = place.0.join("pipe");
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // Has room for 64 kB until somebody reads.
+        let mut disk = File::options().read(true).write(true).open(&file).unwrap();
+        let recorder = Recorder::create(&file, 1 << 30, &Params::default()).unwrap();
+        let mut taken = 0;
+        for flow in 0.. {
+            recorder.write(&Line::End { flow, at_s: 0.0 });
+            if !recorder.is_open() {
+                break;
+            }
+            taken = flow;
+        }
+        // Neither are lines taken later, when there is room again.
+        let reader = std::thread::spawn(move || {
+            let mut bytes = vec![0; 1 << 16];
+            let mut text = Vec::new();
+            let last = format!("\"flow\":{taken},");
+            let is_over = |text: &[u8]| {
+                let end = &text[text.len().saturating_sub(100)..];
+                text.ends_with(b"\n") && String::from_utf8_lossy(end).contains(&last)
+            };
+            while !is_over(&text) {
+                let read = io::Read::read(&mut disk, &mut bytes).unwrap();
+                text.extend_from_slice(&bytes[..read]);
+            }
+            String::from_utf8(text).unwrap()
+        });
+        drop(recorder);
+        let text = reader.join().unwrap();
+        let lines: Vec<_> = text.lines().skip(1).collect();
+        assert!(text.len() > WAITING_MAX && lines.len() as u64 == taken + 1);
+        for (flow, line) in lines.iter().enumerate() {
+            assert!(line.contains(&format!("\"flow\":{flow},")), "{line}");
+        }
     }
 }

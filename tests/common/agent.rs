@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -196,6 +196,11 @@ impl Agent {
     /// The agent's log so far.
     pub(crate) fn log(&self) -> Vec<LogLine> {
         self.log.lock().unwrap().clone()
+    }
+
+    /// The reader of the log takes nothing while this is held.
+    pub(crate) fn stall_log(&self) -> MutexGuard<'_, Vec<LogLine>> {
+        self.log.lock().unwrap()
     }
 
     /// The agent's log so far, as text for messages.

@@ -1,11 +1,17 @@
 //! What a service manager sees of the agent.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc;
 use std::thread;
 
-use super::{File, KNOWN, await_flows, is_driven};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use serde_json::Value;
+
+use super::{File, KNOWN, await_flows, is_driven, status};
 use crate::common::agent::Agent;
 use crate::common::load::{Demand, Load};
 use crate::common::machine::{self, KernelTest};
@@ -88,5 +94,39 @@ fn kernel_ops_the_service_manager_is_told_and_capabilities_are_given_up() {
     agent.stop();
     hear("STOPPING=1");
     assert!(!machine::is_registered());
+    test.end();
+}
+
+#[test]
+fn kernel_ops_a_log_and_a_record_that_nobody_takes_hold_up_no_flow() {
+    let name = "kernel_ops_a_log_and_a_record_that_nobody_takes_hold_up_no_flow";
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let record = File::new("record");
+    mkfifo(&record.0, Mode::S_IRWXU).unwrap();
+    let reader = fs::File::options()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(&record.0)
+        .unwrap();
+    let agent = Agent::start(&["--log", "debug", "--record", record.name()]);
+    let path = path::open(&path::spec(20, 20, 0.0));
+    let load = Load::over(&path, NAME, 8, Demand::Greedy);
+    await_flows(&load, "driven", is_driven);
+    let reports = |status: &Value| status["stats"]["reports"].as_u64().unwrap();
+    let stalled = agent.stall_log();
+    let from = reports(&status());
+    // Each of them is more than 150 bytes of both, and a pipe holds 64 kB.
+    assert!(eventually(4 * KNOWN, || reports(&status()) > from + 1000));
+    let last = await_flows(&load, "driven", is_driven);
+    assert_eq!(last["stats"]["fallback_episodes"], 0, "{last:#}");
+    drop((stalled, reader));
+    assert!(eventually(KNOWN, || agent
+        .log_text()
+        .contains("recording stopped")));
+    load.finish().assert_intact();
+    path::close(path);
+    agent.stop();
     test.end();
 }
