@@ -362,9 +362,22 @@ fn blame(source: Source<'_>, entries: &BTreeMap<String, Entry>, error: &clap::Er
         let words = what.split(|c: char| !(c.is_alphanumeric() || c == '-'));
         words.into_iter().any(|word| word == flag)
     };
-    let culprit = entries.keys().find(named).map(|key| &entries[key]);
-    match culprit {
-        Some(entry) => source.wrong(entry.at.clone(), what),
+    if let Some(entry) = entries.keys().find(named).map(|key| &entries[key]) {
+        return source.wrong(entry.at.clone(), what);
+    }
+    // What is missing is named, and not who misses it: that one is refused alone, too.
+    let misses = |(key, entry): &(&String, &Entry)| {
+        let alone = entry.as_argument(key).map(|flag| {
+            let command = verb().no_binary_name(true);
+            command.try_get_matches_from([flag])
+        });
+        alone.is_some_and(|alone| alone.is_err_and(|alone| plain(&alone) == what))
+    };
+    match entries.iter().find(misses) {
+        Some((key, entry)) => {
+            let what = format_args!("key `{key}` of the file: {what}");
+            source.wrong(entry.at.clone(), what)
+        }
         None => anyhow!("{}: {what}", source.name),
     }
 }

@@ -109,7 +109,7 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
         ),
         (
             "seed = 1\nrecord-limit = 5\n",
-            ": the following required arguments were not provided: --record <FILE>",
+            ":2: key `record-limit` of the file: the following required arguments were not provided: --record <FILE>",
         ),
         (
             "seed = [1]\n",
