@@ -74,6 +74,10 @@ fn values_that_do_not_fit_together_are_named() {
 
 #[test]
 fn handbrakes_are_named() {
+    let refused = "loud".parse::<HandbrakeSet>().unwrap_err();
+    for name in HandbrakeSet::EVERY.to_string().split(',') {
+        assert!(refused.expected.contains(name), "{name}: {refused}");
+    }
     let mut params = Params::default();
     params.set("no-handbrake", "queue, loss").unwrap();
     assert!(params.no_handbrake.contains(Handbrake::Loss));

@@ -159,7 +159,7 @@ impl FromStr for HandbrakeSet {
                 .ok_or_else(|| UnitError {
                     text: text.to_owned(),
                     kind: "list of handbrakes",
-                    expected: "loss, queue, compete, restart, ceiling, overshoot, sharing, bbr or none, several separated by commas",
+                    expected: "loss, queue, compete, restart, ceiling, overshoot, sharing, bbr, cruise or none, several separated by commas",
                 })
         })
     }
