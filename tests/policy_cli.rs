@@ -315,6 +315,18 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
 }
 
 #[test]
+fn what_run_refuses_is_refused() {
+    let file = File::with(&format!("algorithm = \"exp\"\n{FILE}"));
+    for verb in [&["list"][..], &["test", "192.0.2.7:1"]] {
+        let said = file.refused(verb);
+        assert!(
+            said.contains("FILE: --algorithm exp") && said.contains("backup"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn a_connection_that_is_none_and_a_missing_file_are_told() {
     let file = File::with(FILE);
     assert!(

@@ -8,7 +8,7 @@ pub(in crate::cli) use read::{Written, read};
 pub(in crate::cli) use write::{EXAMPLE, annotated};
 
 use super::config::Configuration;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use pk3c_ccp::policy::{Action, By, Cgroups, Connection, Policy, cgroup_path};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -133,13 +133,16 @@ fn need(policy: &Policy) -> &'static str {
 fn configuration(args: &FileArgs) -> Result<Configuration> {
     let mut line = ["pk3c-ccp", "run", "--config"].map(OsString::from).to_vec();
     line.push(args.config.clone().into());
-    Configuration::read(line).map_err(|error| {
+    let configuration = Configuration::read(line).map_err(|error| {
         if args.config.exists() {
             error
         } else {
             anyhow!("{error:#}: name the configuration file with --config FILE")
         }
-    })
+    })?;
+    // Over eBPF, which keeps every policy.
+    check(&configuration, true).with_context(|| args.config.display().to_string())?;
+    Ok(configuration)
 }
 
 fn test(args: &TestArgs) -> Result<()> {
@@ -258,11 +261,8 @@ mod tests {
         let name = format!("pk3c-policy-check-{}-{number}.toml", std::process::id());
         let config = std::env::temp_dir().join(name);
         std::fs::write(&config, format!("{rest}\n")).unwrap();
-        let json = false;
-        let read = configuration(&FileArgs {
-            config: config.clone(),
-            json,
-        });
+        let line = ["pk3c-ccp", "run", "--config"].map(OsString::from);
+        let read = Configuration::read(line.into_iter().chain([config.clone().into()]));
         std::fs::remove_file(&config).unwrap();
         check(&read.unwrap(), has_enforcer).map_err(|error| error.to_string())
     }
