@@ -1,7 +1,7 @@
 //! The verbs that change a running agent: `set`, `reload`, `log`, `drain`; and `explain`, which asks it for reasons.
 
 use super::adopt;
-use super::control::{AgentArgs, Client, Request};
+use super::control::{AgentArgs, Client, Refused, Request};
 use super::default_cc::DefaultCc;
 use super::replay::explain::{ANSWER, HEADING, NOTE};
 use anyhow::{Result, anyhow, bail};
@@ -168,8 +168,11 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
 
 /// Tells the intervals of a flow.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<()> {
+    tell(args, &mut io::stdout().lock())
+}
+
+fn tell(args: &ExplainArgs, out: &mut impl Write) -> Result<()> {
     let mut client = Client::connect(&args.agent)?;
-    let mut out = io::stdout().lock();
     let (mut after, mut told, began) = (None, 0, Instant::now());
     let mut name = args.flow.clone();
     loop {
@@ -179,7 +182,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<()> {
         };
         let answer = match client.ask(&request) {
             // A flow that was there has ended.
-            Err(error) if told > 0 => {
+            Err(error) if told > 0 && error.is::<Refused>() => {
                 eprintln!("pk3c-ccp: {error:#}");
                 return Ok(());
             }
@@ -225,4 +228,52 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    /// What `explain` comes to of an agent that tells one interval, and then says this, or nothing any more.
+    fn explained(name: &str, then: Option<&str>) -> Result<()> {
+        let name = format!("pk3c-explain-{}-{name}", std::process::id());
+        let socket = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let first = r#"{"ok":{"flow":{"flow":1},"intervals":[{"at_s":1.0,"row":"told"}]}}"#;
+        let answers: Vec<_> = [Some(first), then]
+            .into_iter()
+            .flatten()
+            .map(str::to_owned)
+            .collect();
+        let agent = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
+            for answer in answers {
+                requests.next().unwrap().unwrap();
+                writeln!(stream, "{answer}").unwrap();
+            }
+        });
+        let args = ExplainArgs {
+            flow: "1".into(),
+            seconds: 60.0,
+            json: false,
+            agent: AgentArgs {
+                socket: socket.clone(),
+            },
+        };
+        let done = tell(&args, &mut io::sink());
+        agent.join().unwrap();
+        std::fs::remove_file(socket).unwrap();
+        done
+    }
+
+    #[test]
+    fn a_flow_that_ends_is_no_failure_and_an_agent_that_does_is() {
+        let over = r#"{"error":{"kind":"refused","message":"no live flow has the number 1"}}"#;
+        explained("flow", Some(over)).unwrap();
+        let died = explained("agent", None).unwrap_err().to_string();
+        assert!(died.contains("agent"), "{died}");
+    }
 }

@@ -20,6 +20,11 @@ pub(crate) struct AgentArgs {
     pub(crate) socket: PathBuf,
 }
 
+/// What an agent says that does not do what it was asked. Every other error is of an agent that does not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(String);
+
 /// A conversation with an agent.
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
@@ -70,7 +75,7 @@ impl Client {
         let mut answer: Value = serde_json::from_str(&line)
             .context("the agent's answer is not understood: is it of another version?")?;
         if let Some(message) = answer["error"]["message"].as_str() {
-            bail!("{message}");
+            bail!(Refused(message.to_owned()));
         }
         Ok(answer["ok"].take())
     }

@@ -9,7 +9,7 @@ mod server;
 pub(crate) mod supervised;
 mod view;
 
-pub(crate) use client::{AgentArgs, Client};
+pub(crate) use client::{AgentArgs, Client, Refused};
 pub(crate) use metrics::address;
 pub(crate) use operator::Operator;
 pub(crate) use protocol::Request;
