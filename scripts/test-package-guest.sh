@@ -220,6 +220,10 @@ systemctl start $unit
 pk3c-ccp tune --apply >/dev/null
 send 600
 check "in use again" until_true 20 driven
+echo 'control = "none"' >>/etc/pk3c-ccp/config.toml
+check "restarted without a control socket" systemctl restart $unit
+sleep 2
+equal "its congestion control" "$(chosen)" pk3c
 check "apt-get remove, under load" apt-get remove -y pk3c-ccp
 equal "the connection's congestion control" "$(chosen)" cubic
 check "the connection goes on" flowing

@@ -49,7 +49,8 @@ pub(crate) struct DrainArgs {
     /// Then put the system's congestion control back if it is pk3c, and give all sockets of this
     /// network namespace that use pk3c, listeners that chose it too, to NAME, a congestion control of
     /// the kernel (cubic unless given): nothing of the datapath controls a connection any more.
-    /// Needs root, and cannot be undone; `run --adopt` takes connections over
+    /// Needs root but no agent that answers, and cannot be undone; `run --adopt` takes connections
+    /// over
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "cubic", conflicts_with = "undo")]
     hand_back: Option<String>,
     #[command(flatten)]
@@ -145,13 +146,23 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
     if let Some(name) = &args.hand_back {
         adopt::check_hand_back(name)?;
     }
-    Client::connect(&args.agent)?.ask(&Request::Drain { drain })?;
-    let said = if drain {
-        "all flows go on under the kernel's Cubic, new ones too; the agent may be stopped (drain --undo: drive again)"
-    } else {
-        "flows are driven again with their next ACKs"
-    };
-    writeln!(io::stdout(), "{said}")?;
+    let agent = Client::connect(&args.agent);
+    let done = agent.and_then(|mut agent| agent.ask(&Request::Drain { drain }));
+    match done {
+        // An agent's flows leave it without its help, and there may be none while its flows are there.
+        Err(error) if args.hand_back.is_some() && !error.is::<Refused>() => {
+            eprintln!("pk3c-ccp: {error:#}; sockets are handed back all the same");
+        }
+        Err(error) => return Err(error),
+        Ok(_) => {
+            let said = if drain {
+                "all flows go on under the kernel's Cubic, new ones too; the agent may be stopped (drain --undo: drive again)"
+            } else {
+                "flows are driven again with their next ACKs"
+            };
+            writeln!(io::stdout(), "{said}")?;
+        }
+    }
     if let Some(name) = &args.hand_back {
         // First, or new sockets would come after the pass.
         if let Some(default) = DefaultCc::new().restore()? {

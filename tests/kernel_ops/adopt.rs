@@ -95,6 +95,27 @@ fn kernel_ops_what_a_stop_has_left_is_adopted() {
 }
 
 #[test]
+fn kernel_ops_a_hand_back_needs_no_agent_that_answers() {
+    let name = "kernel_ops_a_hand_back_needs_no_agent_that_answers";
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    for is_left in [false, true] {
+        let agent = Agent::start(&["--control", "none"]);
+        let load = Load::over_loopback(IpAddr::V4(Ipv4Addr::LOCALHOST), NAME, 3, DEMAND);
+        let agent = (!is_left).then_some(agent);
+        assert!(refused(&["drain"]).contains("no agent listens"));
+        told(&["drain", "--hand-back", "reno"]);
+        for port in load.ports() {
+            assert_eq!(congestion_from(*port), Some("reno"), "port {port}");
+        }
+        load.finish().assert_intact();
+        drop(agent);
+    }
+    test.end();
+}
+
+#[test]
 fn kernel_ops_a_hand_back_ends_the_default_but_chooses_for_nobody() {
     let name = "kernel_ops_a_hand_back_ends_the_default_but_chooses_for_nobody";
     let Some(test) = KernelTest::begin(name) else {
