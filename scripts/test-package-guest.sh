@@ -156,6 +156,10 @@ equal "no new privileges, system calls filtered" "$(of_threads NoNewPrivs), $(of
 inside() { nsenter --mount --target "$(pid)" "$@"; }
 check "the agent sees /usr read-only" not inside touch /usr/trace
 check "the agent sees nothing in /root" not inside ls /root/.profile
+writable() { for file in "$@"; do inside test -w "$file" && echo "$file"; done | xargs; }
+equal "what the agent can write of the kernel" "$(writable /proc/sys/kernel/core_pattern /proc/sysrq-trigger \
+    /sys/kernel/uevent_seqnum /sys/power/state /sys/kernel/mm/transparent_hugepage/enabled /sys/fs/bpf \
+    /proc/sys/net/ipv4/tcp_congestion_control)" "/sys/fs/bpf /proc/sys/net/ipv4/tcp_congestion_control"
 ok "systemd-analyze security: $(systemd-analyze security --no-pager $unit | tail -n 1 | sed 's/^[^A-Za-z]*//')"
 
 # --- Things go wrong
