@@ -29,6 +29,7 @@ mod compared;
 mod plans;
 mod queue;
 mod ride;
+mod small_buffer;
 mod start;
 mod trial;
 
@@ -330,7 +331,7 @@ impl Controller {
     /// Does what a rule wants done.
     fn act(&mut self, mi: &Mi, action: Action, reason: Reason) -> Decision {
         let command = match action {
-            Action::Cut(rate) => {
+            Action::Cut(rate) => self.yield_at_small_buffer(mi, rate).unwrap_or_else(|| {
                 let edge = self.lost_at(mi);
                 self.rate = self.bounded(rate);
                 let command = self.settle();
@@ -338,7 +339,7 @@ impl Controller {
                     core.set_edge(edge);
                 }
                 command
-            }
+            }),
             Action::Climb(rate) => {
                 self.rate = self.bounded(rate);
                 let climber = Aimd::after_loss(self.est.now(), self.est.srtt());
@@ -371,7 +372,8 @@ impl Controller {
         if let Some(decision) = self.meet_bbr(mi) {
             return decision;
         }
-        let calm = matches!(&self.phase, Phase::Aimd(climber) if climber.is_calm(&self.est));
+        let view = self.view(mi);
+        let calm = matches!(&self.phase, Phase::Aimd(climber) if climber.is_calm(&view));
         if calm && !self.is_low(self.params.low_exit) {
             let command = self.settle();
             return self.decide(self.settled_reason(), Some(command));
@@ -395,6 +397,15 @@ impl Controller {
         self.phase = Phase::Aimd(climber);
         if let Some(decision) = self.on_effect(effect) {
             return decision;
+        }
+        if reason == Reason::ClimbLoss
+            && let Some(edge) = climber.own_edge()
+            && self.rules.path.may_be_shared(self.rate)
+        {
+            self.rules.path.learn(Some(edge));
+            if let Some(command) = self.ride_after_loss(edge) {
+                return self.decide(Reason::Cruise, Some(command));
+            }
         }
         let full = reason == Reason::ClimbQueue && !self.queue_stands;
         if full

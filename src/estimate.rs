@@ -44,6 +44,9 @@ const PKTS_PER_ACK_MAX: f64 = 256.0;
 /// RTT samples that make a goodput: it is the spacing of ACKs. Source: a short interval of a slow flow holds two delayed
 /// ACKs; with 4, such a flow stood for 10 s at the ceiling of the goodput it had before.
 const GOODPUT_MIN_SAMPLES: f64 = 2.0;
+/// A buffer that holds less, in smallest RTTs, is full before RTTs tell. Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25
+/// packets; 30 paths with .02 to 1.5 BDP stay as they are.
+const SMALL_BUFFER_RTTS: f64 = 0.15;
 /// A smaller loss floor has no deviation to speak of.
 const FLOOR_NONE: f64 = 5e-4;
 /// SACKs are held back for up to this part of the RTT, and this long; a quarter more for timers that are late. Source:
@@ -166,6 +169,7 @@ impl Estimator {
         if self.rtt_min < before && self.is_floor_false() {
             self.floor.forget();
         }
+        self.floor.pass(&mi);
         if !self.is_filled(&mi) {
             self.floor.learn(&mi, self.class(&mi));
         }
@@ -253,6 +257,12 @@ impl Estimator {
         self.rtt_range() < noise.max(self.sack_delay())
     }
 
+    /// Whether the path was never seen to hold much of a queue.
+    #[must_use]
+    pub fn has_small_buffer(&self) -> bool {
+        self.rtt_range() < self.rtt_min() * SMALL_BUFFER_RTTS
+    }
+
     /// Where this interval's losses happened.
     #[must_use]
     pub fn class(&self, mi: &Mi) -> LossClass {
@@ -304,6 +314,15 @@ impl Estimator {
     pub fn excess_loss(&self, mi: &Mi) -> f64 {
         let congestive = self.class(mi) == LossClass::Congestive;
         self.loss_beyond(mi, if congestive { 0.0 } else { 2.0 })
+    }
+
+    /// Loss beyond so many deviations of the most that can be the path's own: of the floor, or of what lets as many packets pass in a row
+    /// as have passed.
+    #[must_use]
+    pub fn clear_loss(&self, mi: &Mi, sigmas: f64) -> f64 {
+        let own = self.loss_floor().max(self.floor.most());
+        let noise = sigmas * (own * (1.0 - own) / mi.pkts().max(1.0)).sqrt();
+        (mi.loss() - own - noise).max(0.0)
     }
 
     /// Loss beyond the floor and so many deviations of it, wherever it happened.

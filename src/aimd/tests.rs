@@ -300,11 +300,124 @@ fn losses_before_a_cut_do_not_count_after_it() {
 fn it_is_calm_when_losses_have_long_been_rare() {
     let mut est = Estimator::new(&Params::default());
     est.assume_rtt(Micros::from_millis(10));
-    assert!(Aimd::default().is_calm(&est));
+    let params = Params::default();
+    let is_calm = |climber: Aimd, est: &mut Estimator, at, rate| {
+        let mi = est.observe(&report(9, at, &[(0, 10_000, 0)], 1000), context(None));
+        let view = View::new(&mi, est, rate, PKT, &params);
+        climber.is_calm(&view)
+    };
+    assert!(is_calm(Aimd::default(), &mut est, 1, RATE));
     let climber = Aimd::after_loss(est.now(), est.srtt());
-    assert!(!climber.is_calm(&est));
-    est.observe(&report(9, 600_000, &[(0, 10_000, 0)], 1000), context(None));
-    assert!(climber.is_calm(&est), "61 RTTs later");
+    assert!(!is_calm(climber, &mut est, 10_000, RATE));
+    assert!(is_calm(climber, &mut est, 600_000, RATE), "60 RTTs later");
+    let wide = RATE * 200.0;
+    assert!(!is_calm(climber, &mut est, 600_001, wide), "200 packets");
+    assert!(is_calm(climber, &mut est, 1_300_000, wide));
+}
+
+/// A window of 100 packets at a buffer of one, whose queue no RTT shows; intervals of an RTT of 100 ms.
+struct Wide {
+    est: Estimator,
+    climber: Aimd,
+    rate: Rate,
+    at: u64,
+}
+
+impl Wide {
+    /// After so many intervals without a loss.
+    fn after(clean: usize) -> Self {
+        let mut est = Estimator::new(&Params::default());
+        est.observe(&report(9, 0, &[(0, 100_000, 0); 8], 1000), context(None));
+        let mut wide = Self {
+            est,
+            climber: Aimd::default(),
+            rate: RATE * 10.0,
+            at: 1_000_000,
+        };
+        for _ in 0..clean {
+            assert_eq!(wide.step(RATE * 10.0, 0), Reason::Climb);
+        }
+        wide.rate = RATE * 10.0;
+        wide
+    }
+
+    /// An interval in which so much arrives and so much is lost of what was sent.
+    fn step(&mut self, arrives: Rate, lost: u64) -> Reason {
+        let gap = (1e6 * PKT / arrives.bytes_per_sec()) as u64;
+        let acks: Vec<_> = (0..100_000 / gap)
+            .map(|i| (i * gap, 100_000, u64::from(i < lost)))
+            .collect();
+        self.at += 100_000;
+        let raw = report(33, self.at, &acks, 100_000);
+        let mi = self.est.observe(&raw, context(Some(self.rate)));
+        let params = Params::default();
+        let view = View::new(&mi, &self.est, self.rate, PKT, &params);
+        let (rate, reason) = self.climber.on_mi(&view);
+        self.rate = rate;
+        reason
+    }
+}
+
+#[test]
+fn a_wide_window_at_a_small_buffer_answers_a_packet_and_gives_up_a_tenth() {
+    let mut wide = Wide::after(5);
+    let before = wide.rate;
+    assert_ne!(
+        wide.step(before, 2),
+        Reason::ClimbLoss,
+        "600 packets may pass in a row"
+    );
+    let mut wide = Wide::after(30);
+    assert_eq!(wide.step(before, 2), Reason::ClimbLoss);
+    assert!((wide.rate / before - WIDE_LOSS_FACTOR).abs() < 1e-9);
+}
+
+#[test]
+fn losses_at_the_same_rate_again_and_again_tell_a_flow_that_it_is_alone() {
+    let (path, mut alone, mut shared) = (RATE * 10.0, Wide::after(30), Wide::after(30));
+    let meet = |flow: &mut Wide, edge: Rate| {
+        flow.rate = edge;
+        assert_eq!(flow.step(edge, 6), Reason::ClimbLoss);
+        for _ in 0..3 {
+            flow.step(flow.rate, 0);
+        }
+        flow.climber.own_edge().is_some()
+    };
+    let told: Vec<_> = [1.0, 1.01, 0.99, 1.0, 1.005]
+        .map(|part| meet(&mut alone, path * part))
+        .into();
+    assert_eq!(told, [false, false, false, false, true]);
+    for part in [1.0, 1.04, 1.01, 1.05, 1.02, 1.05, 1.08, 1.05] {
+        assert!(!meet(&mut shared, path * part), "{part}");
+    }
+}
+
+/// How often it yields in 200 intervals of which one packet in fifty is lost, as it has learnt, and the part of the path that it has
+/// then; `own` says that nothing is lost below the path.
+fn yields(own: bool) -> (usize, f64) {
+    let mut wide = Wide::after(0);
+    let path = wide.rate;
+    for _ in 0..5 {
+        wide.climber = Aimd::default();
+        wide.step(path, 2);
+        wide.rate = path;
+    }
+    assert!(wide.est.loss_floor() > 0.019);
+    wide.climber = Aimd::default();
+    let yields = (0..200).filter(|_| {
+        let lost = if own && wide.rate < path { 0 } else { 2 };
+        wide.step(wide.rate, lost) == Reason::ClimbLoss
+    });
+    (yields.count(), wide.rate / path)
+}
+
+#[test]
+fn losses_that_are_borne_are_put_to_the_test_and_less_often_if_they_are_the_paths() {
+    let (tests, rate) = yields(false);
+    assert!((3..=4).contains(&tests), "after 10, 20, 40, 80: {tests}");
+    assert!(rate > 1.5, "all of each is taken back: {rate}");
+    let (tests, rate) = yields(true);
+    assert!(tests > 6 && rate < 1.1, "{tests}, {rate}");
 }
 
 #[test]

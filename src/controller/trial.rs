@@ -49,11 +49,18 @@ impl Controller {
             reason = Reason::Overshoot;
             edge = Some(overshoot.edge);
         }
+        let (stepped_to, trials) = (self.rate, core.trials());
         self.rate = core.rate();
-        let trials = core.trials();
         if let Some(edge) = edge.filter(|edge| self.may_cruise(*edge)) {
             let command = self.cruise(edge, true);
             return self.decide(reason, Some(command));
+        }
+        if stepped_up {
+            let arrives = self.est.let_through(mi).min(stepped_to);
+            let rate = arrives * self.params.hb_loss_cut.get();
+            if let Some(command) = self.yield_at_small_buffer(mi, rate) {
+                return self.decide(self.settled_reason(), Some(command));
+            }
         }
         if self.is_low(self.params.low_enter) {
             let command = self.settle();

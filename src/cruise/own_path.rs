@@ -40,6 +40,13 @@ impl OwnPath {
         self.carries().is_some_and(of)
     }
 
+    /// Whether others may have a part of it, as far as is known.
+    #[must_use]
+    pub fn may_be_shared(self, rate: Rate) -> bool {
+        self.carries()
+            .is_none_or(|carries| rate < carries * ALL_LEAST)
+    }
+
     /// The edge for a flow whose rate is all of the path: what arrived at best, as far as the path carries it.
     #[must_use]
     pub fn edge(self, rate: Rate, best: Option<Rate>) -> Option<Rate> {
@@ -60,8 +67,10 @@ mod tests {
     fn a_tenth_less_than_the_path_carries_is_all_of_it_and_a_half_is_not() {
         let mut path = OwnPath::default();
         assert!(!path.is_all(mbit(0.0)), "nothing is known");
+        assert!(path.may_be_shared(mbit(50.0)));
         path.learn(Some(mbit(50.0)));
         assert!(path.is_all(mbit(45.1)) && path.is_all(mbit(55.9)));
+        assert!(path.may_be_shared(mbit(44.9)) && !path.may_be_shared(mbit(45.1)));
         assert!(!path.is_all(mbit(44.0)) && !path.is_all(mbit(25.0)));
         assert!(!path.is_all(mbit(57.0)), "the path is another");
         path.learn(None);

@@ -11,6 +11,11 @@ const MEMORY_PKTS: f64 = 3000.0;
 const DISPERSION_MAX: f64 = 16.0;
 /// Loss floor while the class of losses is unknown.
 pub(super) const UNKNOWN: f64 = 0.02;
+/// Where each packet is lost with the same chance, so many times the mean distance of two losses pass in a row hardly ever (one in
+/// 400), and how much of the longest run is left with each interval that loses. Source: simulated, 60 paths that lose .3 to 10 % at
+/// random, mostly alone: .912 of them are used with 6 and 5, .907 with 4; without any of this .911.
+const LONGEST_RUN: f64 = 6.0;
+const RUN_FADES: f64 = 0.98;
 
 /// Where a loss happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +43,10 @@ pub(super) struct LossFloor {
     spread: f32,
     /// Sum of the RTTs that these losses met, us.
     met_us: f32,
-    max: f64,
+    max: f32,
+    /// Packets that have passed since the last loss, and the most that lately did.
+    run_pkts: u16,
+    longest_pkts: u16,
 }
 
 impl LossFloor {
@@ -48,12 +56,31 @@ impl LossFloor {
             pkts: 0.0,
             spread: 0.0,
             met_us: 0.0,
-            max,
+            max: max as f32,
+            run_pkts: 0,
+            longest_pkts: 0,
         }
     }
 
     pub(super) fn set_max(&mut self, max: f64) {
-        self.max = max;
+        self.max = max as f32;
+    }
+
+    /// Counts what passes in a row, wherever that is.
+    pub(super) fn pass(&mut self, mi: &Mi) {
+        let passed = (mi.pkts() / (mi.lost_pkts + 1.0)) as u16;
+        self.run_pkts = self.run_pkts.saturating_add(passed);
+        if mi.lost_pkts >= 1.0 {
+            let faded = (f64::from(self.longest_pkts) * RUN_FADES) as u16;
+            self.longest_pkts = self.run_pkts.max(faded);
+            self.run_pkts = 0;
+        }
+    }
+
+    /// The most that the path may lose by itself: with more, so many packets would not have passed in a row.
+    pub(super) fn most(&self) -> f64 {
+        let passed = f64::from(self.run_pkts.max(self.longest_pkts));
+        LONGEST_RUN / passed.max(LONGEST_RUN)
     }
 
     pub(super) fn learn(&mut self, mi: &Mi, class: LossClass) {
@@ -87,7 +114,7 @@ impl LossFloor {
 
     /// Learns anew.
     pub(super) fn forget(&mut self) {
-        *self = Self::new(self.max);
+        *self = Self::new(self.max.into());
     }
 
     fn mean(&self) -> f64 {
@@ -110,11 +137,8 @@ impl LossFloor {
         if self.pkts < MIN_PKTS {
             return 0.0;
         }
-        let cap = if range_unknown {
-            self.max.min(UNKNOWN)
-        } else {
-            self.max
-        };
+        let max = f64::from(self.max);
+        let cap = if range_unknown { max.min(UNKNOWN) } else { max };
         self.mean().min(cap)
     }
 }

@@ -368,3 +368,27 @@ fn time_goes_on_in_reports_without_an_rtt() {
     est.observe(&silent, context(5e6));
     assert_eq!(est.now(), before + Micros::new(20_000));
 }
+
+#[test]
+fn what_passes_in_a_row_tells_how_much_a_path_may_lose() {
+    let mut est = Estimator::new(&Params::default());
+    let mut step = |at: u64, lost: u64| {
+        let acks: Vec<_> = (0..100)
+            .map(|i| (i * 100, 40_000, u64::from(i < lost)))
+            .collect();
+        let mi = est.observe(&report(33, at * 10_000, &acks, 10_000), context(10e6));
+        est.clear_loss(&mi, 3.0)
+    };
+    for at in 1..=3 {
+        step(at, 0);
+    }
+    assert!(step(4, 5) <= f64::EPSILON, "no more than 300 have passed");
+    for at in 5..=40 {
+        step(at, 0);
+    }
+    assert!(step(41, 5) > 0.02, "3600 have");
+    for at in 42..=150 {
+        step(at, 5);
+    }
+    assert!(step(151, 5) <= f64::EPSILON, "long ago");
+}
