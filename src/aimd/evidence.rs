@@ -32,7 +32,7 @@ const LEAST_FLOOR: f64 = 1e-4;
 /// Loss beyond the floor that counts as congestive without a known queue.
 const LOSS_LIMIT: f64 = 0.02;
 /// The same in a wide window at a small buffer, beyond so many deviations of what may be the path's; and what is borne there at a full queue.
-/// Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25 packets: Jain's index .894 with this, .881 with .005, .896 with .002.
+/// Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25 packets: Jain's index .894 with this, .881 with .005.
 const WIDE_LOSS_LIMIT: f64 = 0.003;
 const WIDE_SIGMAS: f64 = 3.0;
 const WIDE_BORNE: f64 = 0.002;

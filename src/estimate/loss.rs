@@ -3,7 +3,7 @@
 use super::Mi;
 use crate::units::Micros;
 
-/// Packets before the loss floor is believed.
+/// Packets before the loss floor, or what passes in a row, is believed.
 const MIN_PKTS: f64 = 200.0;
 /// Above this many the floor's counters are scaled down, so that it follows a changing path.
 const MEMORY_PKTS: f64 = 3000.0;
@@ -16,6 +16,9 @@ pub(super) const UNKNOWN: f64 = 0.02;
 /// random, mostly alone: .912 of them are used with 6 and 5, .907 with 4; without any of this .911.
 const LONGEST_RUN: f64 = 6.0;
 const RUN_FADES: f64 = 0.98;
+/// Short runs never say more than this of the path, or flows that make each other lose much would all believe it. Source: the loss
+/// handbrake's; simulated: six flows at 300 Mbit/s and 6 packets lose 4.6 % for 14.5, and 60 paths that lose up to 10 % are the same.
+const MOST_OWN: f64 = 0.05;
 
 /// Where a loss happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +82,11 @@ impl LossFloor {
 
     /// The most that the path may lose by itself: with more, so many packets would not have passed in a row.
     pub(super) fn most(&self) -> f64 {
+        if self.pkts < MIN_PKTS {
+            return 1.0;
+        }
         let passed = f64::from(self.run_pkts.max(self.longest_pkts));
-        LONGEST_RUN / passed.max(LONGEST_RUN)
+        (LONGEST_RUN / passed.max(LONGEST_RUN)).min(MOST_OWN)
     }
 
     pub(super) fn learn(&mut self, mi: &Mi, class: LossClass) {

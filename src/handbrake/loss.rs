@@ -11,8 +11,8 @@
 //!
 //! A flow that does not use its rate, at an empty queue, is cut only for twice the loss: it hardly made it.
 //!
-//! Limits: a buffer that holds less than 1.25 ms, or 2 % of the RTT, cannot be told from random loss, and the flows at it
-//! stay as unequal as they began. In MOVE all trials have the same rate and compare nothing.
+//! Limits: a buffer that holds less than 1.25 ms, or 2 % of the RTT, cannot be told from random loss by RTTs: what may be done there
+//! is the controller's (`controller/small_buffer.rs`). In MOVE all trials have the same rate and compare nothing.
 
 use super::{Action, BELOW_GOODPUT, Rule, View};
 use crate::estimate::LossClass;

@@ -151,7 +151,8 @@ fn kernel_ops_parameters_change_while_flows_run() {
     fs::write(&file.0, "hb-loss = \"7%\"\nmax-flows = 9\n").unwrap();
     agent.hang_up();
     assert!(eventually(KNOWN, || told(&["set"]).contains("hb-loss=7% ")));
-    assert!(is_said("at the next start"), "{}", agent.log_text());
+    let waits = eventually(KNOWN, || is_said("at the next start"));
+    assert!(waits, "{}", agent.log_text());
     let fast = |flow: &Value| {
         flow["goodput_bits_per_second"]
             .as_f64()
