@@ -321,8 +321,7 @@ impl Estimator {
     #[must_use]
     pub fn clear_loss(&self, mi: &Mi, sigmas: f64) -> f64 {
         let own = self.loss_floor().max(self.floor.most());
-        let noise = sigmas * (own * (1.0 - own) / mi.pkts().max(1.0)).sqrt();
-        (mi.loss() - own - noise).max(0.0)
+        beyond(mi, own, 1.0, sigmas)
     }
 
     /// Loss beyond the floor and so many deviations of it, wherever it happened.
@@ -334,13 +333,16 @@ impl Estimator {
             LossClass::Congestive => 1.0,
             LossClass::None | LossClass::Random | LossClass::Unknown => self.floor.dispersion(),
         };
-        let noise = if floor < FLOOR_NONE {
-            0.0
-        } else {
-            sigmas * (floor * (1.0 - floor) * dispersion / mi.pkts().max(1.0)).sqrt()
-        };
-        (mi.loss() - floor - noise).max(0.0)
+        let sigmas = if floor < FLOOR_NONE { 0.0 } else { sigmas };
+        beyond(mi, floor, dispersion, sigmas)
     }
+}
+
+/// Loss beyond a part that the path loses by itself and so many deviations of that, whose variance is `dispersion` times that of
+/// independent losses.
+fn beyond(mi: &Mi, own: f64, dispersion: f64, sigmas: f64) -> f64 {
+    let noise = sigmas * (own * (1.0 - own) * dispersion / mi.pkts().max(1.0)).sqrt();
+    (mi.loss() - own - noise).max(0.0)
 }
 
 /// The bare core takes every loss for its own.
