@@ -62,6 +62,8 @@ pub const WIRE: u64 = 1500;
 pub const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.
 pub const MILLISECOND: u64 = 1_000_000;
+/// Nanoseconds in a microsecond.
+const MICROSECOND: u64 = 1000;
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / SECOND as f64

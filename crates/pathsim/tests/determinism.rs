@@ -98,9 +98,9 @@ fn results_are_the_same_on_every_machine() {
         hash(&run(scenario(codel, trace))),
     ];
     let expected: [u64; 3] = [
-        16_310_606_353_926_165_008,
-        2_326_923_645_619_685_621,
-        683_070_319_780_876_689,
+        3_910_577_246_091_698_327,
+        5_504_241_716_203_162_496,
+        14_782_698_014_179_221_507,
     ];
     assert_eq!(found, expected, "{found:#x?}");
 }

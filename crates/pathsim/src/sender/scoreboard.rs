@@ -8,8 +8,8 @@
 //! is thus always a prefix of the queue.
 
 use super::rates::{Newest, Snapshot};
-use crate::MILLISECOND;
 use crate::receiver::Packet;
+use crate::{MICROSECOND, MILLISECOND};
 use std::collections::VecDeque;
 
 const DUPLICATE_THRESHOLD: u64 = 3;
@@ -57,12 +57,19 @@ impl Found {
         let last = self.last_once;
         let last = last.filter(|(segment, _)| *segment >= una || !self.acked_again);
         if let (Some(first_ns), Some((_, last_ns))) = (self.first_once_ns, last) {
-            return Some((now_ns - first_ns, now_ns - last_ns));
+            return Some((now_ns - first_ns, measured_ns(now_ns - last_ns)));
         }
         let ticks = now_ns / MILLISECOND - self.echoed_ns? / MILLISECOND;
         let rtt_ns = ticks.max(1) * MILLISECOND;
         Some((rtt_ns, rtt_ns))
     }
+}
+
+/// An RTT as a kernel measures it, by the packet's own time: never in whole milliseconds, as those of timestamps are, for which programs take
+/// what an ideal link gives (one of 12 Mbit/s takes a millisecond for each packet).
+fn measured_ns(rtt_ns: u64) -> u64 {
+    let is_whole = rtt_ns % MILLISECOND < MICROSECOND;
+    rtt_ns + if is_whole { MICROSECOND } else { 0 }
 }
 
 /// RTTs that loss detection looks at.
@@ -372,6 +379,12 @@ impl Scoreboard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_measured_rtt_is_a_timestamps() {
+        let us = [999_999, 20_000_000, 20_000_999, 20_001_000].map(|ns| measured_ns(ns) / 1000);
+        assert_eq!(us, [999, 20_001, 20_001, 20_001]);
+    }
 
     #[test]
     fn the_echo_tells_the_rtt_where_a_retransmission_filled_the_hole() {
