@@ -47,6 +47,9 @@ const GOODPUT_MIN_SAMPLES: f64 = 2.0;
 /// A buffer that holds less, in smallest RTTs, is full before RTTs tell. Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25
 /// packets; 30 paths with .02 to 1.5 BDP stay as they are.
 const SMALL_BUFFER_RTTS: f64 = 0.15;
+/// A path that holds no more full packets in its smallest RTT is narrow: there a packet's time is much of what a climber takes for a queue.
+/// Source: simulated, 48 crowds, six seeds: Jain's index .889 with 16, 32 and without, .880 where all paths are.
+const NARROW_PATH_PKTS: f64 = 32.0;
 /// A smaller loss floor has no deviation to speak of.
 const FLOOR_NONE: f64 = 5e-4;
 /// SACKs are held back for up to this part of the RTT, and this long; a quarter more for timers that are late. Source:
@@ -70,10 +73,13 @@ pub struct Estimator {
     /// What `shortest_neg` and `longest` come to now: asked many times per report.
     rtt_min: Option<Micros>,
     longest_rtt: Micros,
+    /// Smallest RTT of an interval that was sent in full, and what a full packet takes at the bottleneck, us; zero if not known.
+    full_rtt: u32,
+    packet_time: u32,
     floor: LossFloor,
     /// Bytes per packet as the pacer counts them, over the segment size: 1.0 to 1.1.
-    wire_factor: f64,
-    pkts_per_ack: f64,
+    wire_factor: f32,
+    pkts_per_ack: f32,
     delivered_pkts: f64,
     /// What arrived in the last interval that tells; zero before.
     last_goodput: Rate,
@@ -91,6 +97,8 @@ impl Estimator {
             goodput: WindowMax::new(params.rate_window),
             rtt_min: None,
             longest_rtt: Micros::ZERO,
+            full_rtt: 0,
+            packet_time: 0,
             floor: LossFloor::new(floor_max(params)),
             wire_factor: 1.0,
             pkts_per_ack: 1.0,
@@ -125,7 +133,13 @@ impl Estimator {
         self.shortest_neg.clear();
         self.shortest_neg.push(self.now, -(rtt.us() as f64));
         self.longest.clear();
+        self.full_rtt = 0;
         self.look_back();
+    }
+
+    /// The bottleneck takes so long for a full packet.
+    pub fn learn_packet_time(&mut self, time: Micros) {
+        self.packet_time = time.us().min(u32::MAX.into()) as u32;
     }
 
     /// Reads one report and remembers what it tells.
@@ -147,10 +161,15 @@ impl Estimator {
             self.srtt = Some(self.srtt.map_or(rtt.mean, |old| (old + rtt.mean) * 0.5));
         }
         if mi.samples >= 1.0 {
-            let now = mi.pkts_per_ack().min(PKTS_PER_ACK_MAX);
+            let now = mi.pkts_per_ack().min(PKTS_PER_ACK_MAX) as f32;
             self.pkts_per_ack += (now - self.pkts_per_ack) / 4.0;
         }
         let whole = mi.asked.is_some() && mi.sent_for > self.srtt() * 0.5 && !mi.stalled;
+        if let Some(rtt) = mi.rtt.filter(|_| whole && !mi.limited) {
+            let before = std::num::NonZero::new(self.full_rtt);
+            let now = rtt.min.us() as u32;
+            self.full_rtt = before.map_or(now, |before| now.min(before.get()));
+        }
         if whole && mi.samples >= GOODPUT_MIN_SAMPLES {
             // A burst of late ACKs can arrive faster than anything was sent.
             let arrived = mi.goodput.min(mi.send_rate * 1.1);
@@ -161,7 +180,7 @@ impl Estimator {
             let factor = asked.bytes_in(mi.sent_for) / (mi.pkts() * context.mss_bytes);
             if (0.9..1.15).contains(&factor) {
                 self.wire_factor =
-                    (self.wire_factor + (factor - self.wire_factor) / 8.0).clamp(1.0, 1.1);
+                    (self.wire_factor + (factor as f32 - self.wire_factor) / 8.0).clamp(1.0, 1.1);
             }
         }
         let before = self.rtt_min;
@@ -180,7 +199,7 @@ impl Estimator {
         interval::read(
             raw,
             context,
-            context.mss_bytes * self.wire_factor,
+            context.mss_bytes * f64::from(self.wire_factor),
             self.srtt(),
         )
     }
@@ -209,6 +228,18 @@ impl Estimator {
         self.rtt_min.unwrap_or_else(|| self.srtt())
     }
 
+    /// Smallest RTT of full packets, from which a queue is measured. A short one, as an application's request is, is through the
+    /// bottleneck sooner, by a full packet's time at most. That matters on a path that is known to hold few of them.
+    #[must_use]
+    pub fn rtt_floor(&self) -> Micros {
+        let smallest = self.rtt_min();
+        let packet_time = Micros::new(self.packet_time.into());
+        if packet_time * NARROW_PATH_PKTS < smallest {
+            return smallest;
+        }
+        Micros::new(self.full_rtt.into()).clamp(smallest, smallest + packet_time)
+    }
+
     /// Largest minus smallest RTT of the last half minute: the queue the path was seen to hold.
     #[must_use]
     pub fn rtt_range(&self) -> Micros {
@@ -230,13 +261,13 @@ impl Estimator {
     /// Bytes per packet as the pacer counts them.
     #[must_use]
     pub fn pkt_bytes(&self, mss_bytes: f64) -> f64 {
-        mss_bytes * self.wire_factor
+        mss_bytes * f64::from(self.wire_factor)
     }
 
     /// Packets per ACK, smoothed, at least 1.
     #[must_use]
     pub fn pkts_per_ack(&self) -> f64 {
-        self.pkts_per_ack
+        self.pkts_per_ack.into()
     }
 
     /// Packets delivered over the flow's life, as far as reported.

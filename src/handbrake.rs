@@ -105,7 +105,7 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn standing_queue(&self) -> Micros {
         let shortest = self.mi.rtt.map_or(Micros::ZERO, |rtt| rtt.min);
-        shortest - self.est.rtt_min()
+        shortest - self.est.rtt_floor()
     }
 
     /// How far the RTTs deviate from a line.

@@ -24,9 +24,9 @@ impl Controller {
     fn is_cruiser(&self) -> bool {
         let off = self.params.no_handbrake.contains(Handbrake::Cruise);
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        let steers = Cruise::can_steer(&self.est, self.rate, pkt_bytes);
-        let low = self.is_low(self.params.low_enter);
-        self.params.chosen() == Algorithm::Pk3c && !off && steers && !low
+        let carries = self.rules.path.carries().unwrap_or(self.rate);
+        let steers = Cruise::can_steer(&self.est, carries.max(self.rate), pkt_bytes);
+        self.params.chosen() == Algorithm::Pk3c && !off && steers
     }
 
     /// Rides at an edge; `met` says that so much arrived at a full queue.

@@ -43,8 +43,10 @@ impl Controller {
         let Phase::Startup(startup) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
-        let rtt = mi.rtt.map_or(Micros::ZERO, |rtt| rtt.mean);
-        let train = startup.note_acks(now, mi.delivered_pkts, rtt);
+        let (shortest, rtt) = mi
+            .rtt
+            .map_or((Micros::ZERO, Micros::ZERO), |rtt| (rtt.min, rtt.mean));
+        let train = startup.note_acks(now, mi.delivered_pkts, shortest);
         let window_rate = self.init_window_in(srtt);
         if train.is_first() {
             // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
@@ -57,8 +59,13 @@ impl Controller {
             let command = self.steered_for(FIRST_REPORT);
             return self.decide(Reason::FirstRtt, Some(command));
         }
-        let path = train.rate(self.est.pkt_bytes(self.mss_bytes));
-        self.rules.path.learn(path.filter(|_| train.is_burst(rtt)));
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let path = train.rate(pkt_bytes);
+        let carries = path.filter(|_| train.is_burst(rtt));
+        if let Some(rate) = carries {
+            self.est.learn_packet_time(rate.time_for(pkt_bytes));
+        }
+        self.rules.path.learn(carries);
         let startup = Startup::on_path(now, path);
         let second_rate = startup.second_rate(window_rate);
         self.rate = second_rate.map_or(self.rate, |rate| self.bounded(rate));

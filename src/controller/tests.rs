@@ -119,7 +119,7 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         "cruise cruise 40.3",
         "cruise cruise-queue 39.2",
         "cruise cruise 40.0",
-        "cruise cruise 40.2",
+        "cruise cruise 40.1",
     ];
     assert_eq!(trajectory("none"), expected);
 }
@@ -511,4 +511,18 @@ fn another_segment_size_changes_neither_rate_nor_phase() {
         let sent = mi.send_rate.bytes_per_sec() / (1e3 * mss as f64);
         assert!((0.9..1.2).contains(&sent), "{mss}: {sent}");
     }
+}
+
+#[test]
+fn a_request_before_the_initial_window_hides_no_path() {
+    let (mut controller, _) = new(None, 10 * MSS);
+    // The request's ACK took long, since the receiver had no answer yet; a packet of the window came with it.
+    let first = [(0, 52_000, 0), (10, 41_000, 0)];
+    controller.on_report(&report(9, 100_000, &first, 1000));
+    for ack in 1..9 {
+        let acked = [(0, 41_000 + 1_000 * ack, 0)];
+        controller.on_report(&report(9, 100_010, &acked, 1000));
+    }
+    let carries = controller.rules.path.carries().unwrap();
+    assert!((carries.mbit() - 8.0).abs() < 0.5, "{}", carries.mbit());
 }

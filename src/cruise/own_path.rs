@@ -29,7 +29,8 @@ impl OwnPath {
     }
 
     /// What the path carries.
-    fn carries(self) -> Option<Rate> {
+    #[must_use]
+    pub fn carries(self) -> Option<Rate> {
         (self.carries > 0.0).then(|| Rate::from_mbit(self.carries.into()))
     }
 

@@ -89,7 +89,7 @@ impl Flow {
 }
 
 #[test]
-fn it_stays_within_a_per_cent_of_the_path_and_a_packet_or_three_of_queue() {
+fn it_stays_within_a_per_cent_of_the_path_and_a_few_packets_of_queue() {
     let mut flow = Flow::new();
     // A report shows the rate before the last one.
     let (mut rate, mut sent) = (PATH * 0.9, PATH * 0.9);
@@ -107,7 +107,7 @@ fn it_stays_within_a_per_cent_of_the_path_and_a_packet_or_three_of_queue() {
     assert!((mean(settled) - 1.0).abs() < 0.01, "{}", mean(settled));
     let lowest = settled.iter().copied().fold(f64::MAX, f64::min);
     assert!(lowest > 0.96, "{lowest}");
-    // Two packets take 0.4 ms; the rate shows late.
+    // A packet takes 0.2 ms; the rate shows late.
     let longest = queues[20..].iter().copied().fold(0.0, f64::max);
     assert!(longest < 2_000.0, "{longest} us");
 }
@@ -170,6 +170,73 @@ fn a_path_of_less_than_two_bursts_is_none_to_ride_on() {
         Cruise::can_steer(&est, Rate::from_mbit(300.0), PKT)
     };
     assert!(!steers(1_900) && steers(2_000), "bursts of 1 ms");
+}
+
+#[test]
+fn a_path_of_eight_packets_is_ridden_on_and_one_of_fifteen_if_it_loses() {
+    let steers = |pkts: f64, loses: bool| {
+        let mut est = Estimator::new(&Params::default());
+        let acks: Vec<_> = (0..1000)
+            .map(|i| (200 * i, 40_000, u64::from(loses && i % 50 == 1)))
+            .collect();
+        est.observe(&report(33, 0, &acks, 200_000), context(Some(PATH)));
+        assert_eq!(est.loss_floor() > LOSSY, loses, "{}", est.loss_floor());
+        let rate = Rate::from_bytes_in(pkts * PKT, Micros::new(40_000));
+        Cruise::can_steer(&est, rate, PKT)
+    };
+    assert!(!steers(7.9, false) && steers(8.1, false));
+    assert!(!steers(14.9, true) && steers(15.1, true));
+}
+
+#[test]
+fn a_packets_time_that_stands_at_any_rate_is_no_queue() {
+    // A packet takes 2 ms, and the second of a burst of two waits for the first.
+    let narrow = PATH * 0.1;
+    let backs_off = |standing_us| {
+        let mut flow = Flow::new();
+        flow.path.learn(Some(narrow));
+        flow.cruise = Cruise::new(narrow, true, &flow.est);
+        (0..4).any(|_| {
+            flow.queue = standing_us;
+            let ride = flow.interval(narrow, 1.0, narrow, 1);
+            matches!(ride, Ride::On(_, Reason::CruiseQueue))
+        })
+    };
+    assert!(
+        !backs_off(3_500.0),
+        "a packet's time, and what is tolerated"
+    );
+    assert!(backs_off(4_500.0));
+}
+
+#[test]
+fn an_edge_that_is_met_again_moves_by_a_quarter() {
+    let mut flow = Flow::new();
+    let acks: Vec<_> = (0..10).map(|i| (4_000 * i, 40_000, 0)).collect();
+    let mi = flow
+        .est
+        .observe(&report(33, 1_000_000, &acks, 40_000), context(Some(PATH)));
+    let at = |cruise: &Cruise, part: f64| cruise.edge_at(PATH * part, &mi) / PATH;
+    let met = Cruise::new(PATH, true, &flow.est);
+    assert!(
+        (at(&met, 0.92) - 0.98).abs() < 1e-9,
+        "within one of ten packets"
+    );
+    assert!((at(&met, 0.8) - 0.8).abs() < 1e-9, "others have come");
+    let told = Cruise::new(PATH, false, &flow.est);
+    assert!((at(&told, 0.92) - 0.92).abs() < 1e-9, "was not met before");
+}
+
+#[test]
+fn a_narrow_path_is_wider_only_if_a_packet_more_passes() {
+    // Ten packets in 40 ms.
+    let narrow = PATH * 0.05;
+    let mut flow = Flow::new();
+    flow.path.learn(Some(narrow));
+    flow.cruise = Cruise::new(narrow, true, &flow.est);
+    let (ride, at) = flow.until(narrow, PATH);
+    assert_eq!(ride, Ride::Wider);
+    assert!((1.1..1.2).contains(&(at / narrow)), "{}", at / narrow);
 }
 
 #[test]

@@ -392,3 +392,22 @@ fn what_passes_in_a_row_tells_how_much_a_path_may_lose() {
     }
     assert!(step(151, 5) <= f64::EPSILON, "long ago");
 }
+
+#[test]
+fn a_queue_is_measured_from_full_packets_on_a_narrow_path() {
+    let floor = |packet_time: u64| {
+        let mut est = Estimator::new(&Params::default());
+        est.learn_packet_time(Micros::new(packet_time));
+        // A request's packet, then full ones.
+        est.observe(&report(9, 0, &[(0, 10_000, 0)], 1000), context(1e6));
+        assert_eq!(est.rtt_floor(), Micros::new(10_000));
+        let acks: Vec<_> = (0..20).map(|i| (1_200 * i, 11_100, 0)).collect();
+        est.observe(&report(33, 50_000, &acks, 24_000), context(1e6));
+        assert_eq!(est.rtt_min(), Micros::new(10_000));
+        est.rtt_floor().us()
+    };
+    assert_eq!(floor(1_200), 11_100);
+    assert_eq!(floor(700), 10_700, "no more than a packet's time");
+    assert_eq!(floor(100), 10_000, "a hundred packets");
+    assert_eq!(floor(0), 10_000, "not known");
+}
