@@ -11,7 +11,7 @@
 //!   edge     - - - - | - - - - - | - - - - | - - - - - | - -
 //!                    |           |         |           |
 //!                    |           '---------'           '-----    then below what arrived, by as much as lets the queue out in
-//!            --------'                                           two RTTs, and back to that when a packet stands
+//!            --------'                                           two RTTs, and back when no more than a packet stands
 //! ```
 //!
 //! The queue is what even the fastest packets of an interval met, less the jitter, as the climber sees it, and the climb slows
@@ -212,9 +212,9 @@ impl Cruise {
     /// Looks for more than the edge, the faster the longer none has come.
     fn climb(&self, view: &View<'_>, queue: Micros, tolerated: Micros) -> Ride {
         let &View { mi, rate, .. } = view;
-        let pkts = view.window_pkts() * (1.0 - self.edge / rate);
+        let beyond_pkts = view.window_pkts() * (1.0 - self.edge / rate);
         let arrives = mi.goodput > self.edge * WIDER_ARRIVES;
-        let far = rate > self.edge * WIDER_RATE && pkts > WIDER_PKTS && arrives;
+        let far = rate > self.edge * WIDER_RATE && beyond_pkts > WIDER_PKTS && arrives;
         if self.met && far && queue <= tolerated * WIDER_QUEUE {
             return Ride::Wider;
         }
