@@ -74,7 +74,7 @@ fn kernel_ops_an_experiment_notes_both_arms() {
         return;
     };
     let file = File::with("experiment.toml", &policy("ab = \"50%\""));
-    let path = path::open(&path::spec(20, 20, 0.0));
+    let path = path::open(&path::spec(100, 20, 0.0));
     let agent = Agent::start(&["--config", file.name()]);
     // All in one arm once in half a million runs; of twelve, once in two thousand.
     let load = Load::over(&path, NAME, 20, Demand::Greedy);
