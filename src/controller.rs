@@ -42,6 +42,7 @@ use crate::params::{Algorithm, Params};
 use crate::plan::{Command, Decision, PhaseName, Plan, Reason};
 use crate::program::{RawReport, Slot};
 use crate::startup::Startup;
+use crate::startup::watch::LongRtt;
 use crate::units::{Bytes, Micros, Rate};
 use crate::upstream::Upstream;
 use crate::vivace::start::PlainStart;
@@ -111,6 +112,8 @@ pub struct Controller {
     rules: Handbrakes,
     /// A queue that is not tolerated stood through the last interval with an RTT.
     queue_stands: bool,
+    /// The long RTT that ended the start, until it is known whether it was a queue.
+    long_rtt: LongRtt,
     /// The parameters chose another algorithm, or allow the rate no more; the next report sees to it.
     switched: bool,
     /// The segment size has changed: so many more reports may count segments of the old size, ...
@@ -144,6 +147,7 @@ impl Controller {
             cwnd: init_cwnd,
             rules: Handbrakes::default(),
             queue_stands: false,
+            long_rtt: LongRtt::default(),
             switched: false,
             resized_reports: 0,
             resized_mss: 0,
@@ -271,6 +275,12 @@ impl Controller {
             let view = self.view(&mi);
             self.queue_stands = view.standing_queue() > view.tolerated_queue();
         }
+        if asked.is_some()
+            && !self.switched
+            && let Some(decision) = self.resume_start(&mi)
+        {
+            return (mi, decision);
+        }
         let decision = match self.phase {
             _ if self.switched => self.on_switch(),
             _ if raw.timeout() => self.on_timeout(),
@@ -301,6 +311,7 @@ impl Controller {
     }
 
     fn on_timeout(&mut self) -> Decision {
+        self.long_rtt = LongRtt::default();
         let floor = Aimd::floor(self.est.srtt(), self.est.pkt_bytes(self.mss_bytes));
         self.rate = self.bounded(if self.est.has_rtt() {
             (self.rate * 0.5).max(self.rate.min(floor))

@@ -23,7 +23,7 @@
 //! Where the ACKs of the initial window tell the path's rate ([`train`]), the second RTT is sent at four fifths of it, five
 //! initial windows at most, and the ramp passes it only by little more than what has arrived. Where a fifth more arrives, the
 //! train was wrong. Where it was, or told nothing, something besides a queue holds packets back: there a long RTT is watched for one and a
-//! half RTTs before it ends the start ([`watch`]).
+//! half RTTs before it ends the start; and one that ends a start is looked at again when its queue should be gone ([`watch`]).
 //!
 //! Four signs, because each has a blind spot: ACK spacing needs many samples (and says nothing of delayed ACKs with
 //! few, nor after the first plan, whose slots alone know how long they were being sent), the slope needs a queue that
@@ -45,7 +45,7 @@ use crate::plan::Reason;
 use crate::program::Slot;
 use crate::units::{Micros, Rate};
 use train::Train;
-use watch::Watch;
+use watch::{LongRtt, Watch};
 
 /// ACKs below which a slot tells nothing. Source: one-packet reports of batched ACKs once doubled the rate.
 pub const MIN_SAMPLES: f64 = 4.0;
@@ -186,6 +186,24 @@ impl Startup {
         Self {
             path,
             ..Self::new(now)
+        }
+    }
+
+    /// Goes on after a long RTT has ended a start and so much of it has shown to be no queue.
+    #[must_use]
+    pub fn resumed(now: Micros, foreign: Micros) -> Self {
+        Self {
+            watch: Watch::knowing(foreign),
+            ..Self::new(now)
+        }
+    }
+
+    /// The long RTT that ends it. A restart has none: its rate is the path's, whatever its RTT.
+    #[must_use]
+    pub fn long_rtt(&self, mi: &Mi, est: &Estimator) -> LongRtt {
+        match mi.rtt.filter(|_| self.restart.is_none()) {
+            Some(rtt) => self.watch.ended_by(&rtt, est),
+            None => LongRtt::default(),
         }
     }
 

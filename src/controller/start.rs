@@ -6,7 +6,7 @@ use crate::aimd::Aimd;
 use crate::estimate::Mi;
 use crate::params::Algorithm;
 use crate::plan::{Decision, Reason};
-use crate::startup::{Startup, Verdict};
+use crate::startup::{MIN_SAMPLES, Startup, Verdict};
 use crate::units::{Micros, Rate};
 
 /// The loss rule is silent for so long after the fast start, whose losses were answered by leaving it.
@@ -113,6 +113,9 @@ impl Controller {
                 self.decide(reason, Some(command))
             }
             Verdict::Leave(rate, reason) => {
+                if reason == Reason::FullQueue {
+                    self.long_rtt = startup.long_rtt(mi, &self.est);
+                }
                 let (now, srtt) = (self.est.now(), self.est.srtt());
                 // What an application does not send tells nothing of the path.
                 let floor = if mi.limited || reason == Reason::Plateau {
@@ -140,5 +143,16 @@ impl Controller {
                 self.decide(reason, Some(command))
             }
         }
+    }
+
+    /// After the drain: goes on with the start if what ended it was no queue. What the train told is then not the path's.
+    pub(super) fn resume_start(&mut self, mi: &Mi) -> Option<Decision> {
+        let judged = !matches!(self.phase, Phase::Startup(_) | Phase::Drain { .. });
+        let rtt = mi.rtt.filter(|_| judged && mi.samples >= MIN_SAMPLES)?;
+        let foreign = std::mem::take(&mut self.long_rtt).stays(&rtt, &self.est)?;
+        self.rules.path.learn(None);
+        self.phase = Phase::Startup(Startup::resumed(self.est.now(), foreign));
+        let command = self.startup_plan();
+        Some(self.decide(Reason::Restart, Some(command)))
     }
 }

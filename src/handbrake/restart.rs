@@ -55,8 +55,8 @@ pub struct RestartRule {
     silent_until: Micros,
     /// What arrived when the path last pushed back.
     known: Option<Rate>,
-    /// First rate of the running restart.
-    from: Option<Rate>,
+    /// First rate of the running restart; zero for none.
+    from: Rate,
     pause: Micros,
     /// What arrived at the end of the path's capacity, where it was the flow's own.
     edge: Option<Rate>,
@@ -69,7 +69,10 @@ impl RestartRule {
     pub fn started(&mut self, rate: Rate, now: Micros) {
         self.known = Some(rate);
         self.edge = None;
-        let Some(from) = self.from.take() else { return };
+        let from = std::mem::take(&mut self.from);
+        if from == Rate::ZERO {
+            return;
+        }
         if rate < from * IN_VAIN {
             self.pause = (self.pause * 2.0).clamp(PAUSE, PAUSE_MAX);
             self.silent_until = self.silent_until.max(now + self.pause);
@@ -154,7 +157,7 @@ impl Rule for RestartRule {
         if off || est.now() < self.silent_until || (arrived < known * GROWN && !at_once) {
             return None;
         }
-        self.from = Some(rate);
+        self.from = rate;
         Some(Action::Restart { at_once })
     }
 }
