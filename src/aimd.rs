@@ -25,9 +25,9 @@
 //! queue is gone, if nobody else took it: whoever is alone sees as much arrive as before, however little it sends, until the
 //! queue is gone; among others, less of what arrives is its own.
 //!
-//! Whether losses are the path's own is weighed ([`Evidence`]). A flow at a buffer that no RTT shows has only them to go by: it puts to
-//! the test what it bears for long (`doubt.rs`), and knows that it is alone where it meets them again and again at the same rate. A wide
-//! one answers few, and gives up little.
+//! Whether losses are the path's own is weighed ([`Evidence`]). A wide flow at a buffer that no RTT shows has only them to go by: it
+//! answers few, and gives up little; it puts to the test what it bears for long (`doubt.rs`); and it knows that it is alone where it meets
+//! them again and again at the same rate.
 //!
 //! It needs no attribution: the rate is steered without a new plan, and every report moves it a little. Growth is
 //! never credited to intervals that were not sent in full.
@@ -149,13 +149,6 @@ pub struct Aimd {
     doubt: Doubt,
 }
 
-/// Why a part of the rate is taken back: a queue that stands, or losses, which leave this part.
-#[derive(Clone, Copy, Debug)]
-enum Cause {
-    Queue(Micros),
-    Losses(f64),
-}
-
 /// Where the first back-off from a long queue went, and what arrived then, the path's own losses counted as arrived.
 #[derive(Clone, Copy, Debug)]
 struct Drain {
@@ -227,18 +220,17 @@ impl Aimd {
         let tolerated = tolerated_queue(view);
         let patient = self.is_patient(view.est);
         let lossy = self.evidence.counts(view, patient);
-        if lossy {
+        let borne = !patient && !lossy && queue <= tolerated && is_wide(view);
+        let tested = if borne { self.doubt.weigh(view) } else { None };
+        if lossy || tested == Some(Verdict::Test) {
             self.lossy_at = Some(view.est.now());
-            return self.back_off(view, Cause::Losses(loss_factor(view)));
-        }
-        if queue > tolerated {
-            return self.back_off(view, Cause::Queue(queue));
-        }
-        let doubts = !patient && may_doubt(view);
-        match doubts.then(|| self.doubt.weigh(view)).flatten() {
-            Some(Verdict::Test) => self.back_off(view, Cause::Losses(doubt::TEST_FACTOR)),
-            Some(Verdict::InVain(before)) => (before.max(view.rate), Reason::Climb),
-            None => self.climb(view, queue, tolerated),
+            self.back_off(view, None)
+        } else if queue > tolerated {
+            self.back_off(view, Some(queue))
+        } else if let Some(Verdict::InVain(before)) = tested {
+            (before.max(view.rate), Reason::Climb)
+        } else {
+            self.climb(view, queue, tolerated)
         }
     }
 
@@ -258,11 +250,10 @@ impl Aimd {
         est.now() < self.patient_until
     }
 
-    /// Takes part of the rate back.
-    fn back_off(&mut self, view: &View<'_>, cause: Cause) -> (Rate, Reason) {
+    /// Takes part of the rate back: for this queue, or for losses.
+    fn back_off(&mut self, view: &View<'_>, queue: Option<Micros>) -> (Rate, Reason) {
         let &View { mi, est, rate, .. } = view;
         let srtt = est.srtt();
-        let for_losses = matches!(cause, Cause::Losses(_));
         if self.is_patient(est) {
             return (rate, Reason::Wait);
         }
@@ -270,7 +261,7 @@ impl Aimd {
         if tells_goodput(mi) {
             let edge = mi.goodput.min(rate);
             let is_same = |before: Rate| (edge / before - 1.0).abs() < SAME_EDGE;
-            let again = for_losses && self.edge.is_some_and(is_same);
+            let again = queue.is_none() && self.edge.is_some_and(is_same);
             self.same_edges = if again {
                 self.same_edges.saturating_add(1)
             } else {
@@ -278,11 +269,11 @@ impl Aimd {
             };
             self.edge = Some(edge);
         }
-        let (target, reason) = match cause {
-            Cause::Queue(queue) => (self.below_arrival(view, queue), Reason::ClimbQueue),
-            Cause::Losses(factor) => {
+        let (target, reason) = match queue {
+            Some(queue) => (self.below_arrival(view, queue), Reason::ClimbQueue),
+            None => {
                 self.drain = None;
-                (rate * factor, Reason::ClimbLoss)
+                (rate * loss_factor(view), Reason::ClimbLoss)
             }
         };
         let floor = Self::floor(srtt, view.pkt_bytes);
@@ -393,11 +384,6 @@ fn loss_factor(view: &View<'_>) -> f64 {
     } else {
         LOSS_FACTOR
     }
-}
-
-/// Whether a flow at a buffer that no RTT shows has packets enough for a test of what it loses.
-fn may_doubt(view: &View<'_>) -> bool {
-    view.est.has_small_buffer() && view.window_pkts() > view.params.low_exit
 }
 
 /// Whether a flow with many packets per RTT is at a buffer that is full before RTTs tell: what it loses is all that tells.

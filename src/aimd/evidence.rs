@@ -6,8 +6,8 @@
 //! it is known to lose, and each packet that arrives counts against. A loss at a full queue needs little more.
 //!
 //! Above 25 packets per RTT it bears as much loss as the loss handbrake lets flows of Vivace bear: one that yields where they do
-//! not leaves them the path, and they never learn that it is shared. Not so at a small buffer, where flows of Vivace come to climb,
-//! too, and where a full buffer shows in a few losses of hundreds of packets and in nothing else.
+//! not leaves them the path, and they never learn that it is shared. Not so with many packets at a small buffer, where flows of Vivace
+//! come to climb, too, and where a full buffer shows in a few losses of hundreds of packets and in nothing else.
 
 use super::is_wide;
 use crate::estimate::LossClass;
@@ -31,12 +31,10 @@ const OTHER_EVIDENCE: f64 = 4.0;
 const LEAST_FLOOR: f64 = 1e-4;
 /// Loss beyond the floor that counts as congestive without a known queue.
 const LOSS_LIMIT: f64 = 0.02;
-/// The same at a small buffer, beyond so many deviations of what may be the path's: the fewer packets a flow has, the more it bears, or
-/// those who came last would yield to those who have most. Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25 packets: Jain's
-/// index .894 with this, .881 with .005.
-const CLEARER_LIMIT: f64 = 0.003;
-const CLEARER_SIGMAS: f64 = 3.0;
-/// What a wide window bears there at a full queue.
+/// The same in a wide window at a small buffer, beyond so many deviations of what may be the path's; and what is borne there at a full queue.
+/// Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25 packets: Jain's index .894 with this, .881 with .005.
+const WIDE_LOSS_LIMIT: f64 = 0.003;
+const WIDE_SIGMAS: f64 = 3.0;
 const WIDE_BORNE: f64 = 0.002;
 /// Loss beyond the floor that a flow may have that does not use its rate. Source: twice the loss handbrake's.
 const IDLE_LOSS: f64 = 0.10;
@@ -91,7 +89,7 @@ fn stands_out(view: &View<'_>) -> bool {
     match est.class(mi) {
         LossClass::None => false,
         LossClass::Congestive => est.loss_beyond(mi, CLEAR_SIGMAS) > borne,
-        _ if est.has_small_buffer() => est.clear_loss(mi, CLEARER_SIGMAS) > CLEARER_LIMIT,
+        _ if wide => est.clear_loss(mi, WIDE_SIGMAS) > WIDE_LOSS_LIMIT,
         LossClass::Random | LossClass::Unknown => est.excess_loss(mi) > LOSS_LIMIT,
     }
 }

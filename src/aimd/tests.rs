@@ -373,18 +373,6 @@ fn a_wide_window_at_a_small_buffer_answers_a_packet_and_gives_up_a_tenth() {
 }
 
 #[test]
-fn of_flows_at_a_small_buffer_who_has_most_yields_first() {
-    let answers = |part: f64, lost: u64| {
-        let mut flow = Wide::after(5);
-        flow.rate = flow.rate * part;
-        flow.step(flow.rate, lost) == Reason::ClimbLoss
-    };
-    assert!(answers(1.0, 5), "a twentieth of 100 packets");
-    assert!(!answers(0.4, 2), "of 40");
-    assert!(answers(0.4, 4), "a tenth of them");
-}
-
-#[test]
 fn losses_at_the_same_rate_again_and_again_tell_a_flow_that_it_is_alone() {
     let (path, mut alone, mut shared) = (RATE * 10.0, Wide::after(30), Wide::after(30));
     let meet = |flow: &mut Wide, edge: Rate| {
@@ -426,11 +414,10 @@ fn yields(own: bool) -> (usize, f64) {
 #[test]
 fn losses_that_are_borne_are_put_to_the_test_and_less_often_if_they_are_the_paths() {
     let (tests, rate) = yields(false);
-    assert!((3..=4).contains(&tests), "after 6, 12, 24, 48: {tests}");
+    assert!((3..=4).contains(&tests), "after 10, 20, 40, 80: {tests}");
     assert!(rate > 1.5, "all of each is taken back: {rate}");
     let (tests, rate) = yields(true);
-    // A fifth of 100 packets is climbed again in 40 intervals.
-    assert!((4..=6).contains(&tests) && rate < 1.1, "{tests}, {rate}");
+    assert!(tests > 6 && rate < 1.1, "{tests}, {rate}");
 }
 
 #[test]
