@@ -103,6 +103,8 @@ impl<A: Agent> Controller for CcpFlow<A> {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
+        // The kernel's stamps are whole microseconds, of which it takes the difference: it takes packets of one burst to be sent at one time.
+        let since_sent_us = |rtt_ns: u64| (rtt_ns + 999 - ack.now_ns % 1000) / 1000;
         let primitives = Primitives {
             bytes_acked: (ack.delivered - ack.misordered) * MSS,
             bytes_misordered: ack.misordered * MSS,
@@ -114,7 +116,7 @@ impl<A: Agent> Controller for CcpFlow<A> {
             packets_in_flight: ack.in_flight,
             rate_incoming: ack.delivery_rate,
             rate_outgoing: ack.send_rate,
-            rtt_sample_us: ack.rtt_ns.map_or(0, |ns| (ns / 1000).max(1)),
+            rtt_sample_us: ack.rtt_ns.map_or(0, |ns| since_sent_us(ns).max(1)),
             was_timeout: std::mem::take(&mut self.timed_out),
             ..Primitives::default()
         };
