@@ -330,6 +330,30 @@ fn an_app_limited_stream_gets_what_it_asks_for() {
 }
 
 #[test]
+fn kernel_a_handshake_takes_a_round_trip_before_the_rest() {
+    attempts(a_handshake_takes_a_round_trip_before_the_rest);
+}
+
+fn a_handshake_takes_a_round_trip_before_the_rest() {
+    let Some(_turn) = turn("kernel_a_handshake_takes_a_round_trip_before_the_rest") else {
+        return;
+    };
+    let shaken = |bytes| FlowSpec {
+        handshake: Some(4_000),
+        ..sized(bytes)
+    };
+    let path = PathSpec::clean(50_000_000, 100 * MILLISECOND);
+    // Ten segments leave at once, and arrive after half a round trip; behind a handshake after one and a half.
+    let flows = vec![sized(10_000), shaken(10_000), shaken(2_000)];
+    let result = carry_out(&run(path, flows, 2));
+    let seconds = |flow: usize| result.flows[flow].completions[0].seconds.unwrap();
+    for (flow, expected) in [(0, 0.05), (1, 0.15), (2, 0.05)] {
+        let took = seconds(flow);
+        measured!((took - expected).abs() < 0.02, "flow {flow}: {took} s");
+    }
+}
+
+#[test]
 fn kernel_datagrams_that_are_missing_are_those_that_the_link_lost() {
     attempts(datagrams_that_are_missing_are_those_that_the_link_lost);
 }

@@ -14,6 +14,7 @@ pub(super) const FLOW_KEYS: &[&str] = &[
     "stagger",
     "stop",
     "size",
+    "handshake",
     "app-rate",
     "app-chunk",
     "extra-rtt",
@@ -129,6 +130,7 @@ pub(super) fn read(mut table: Table<'_>, before: usize) -> Result<Entry> {
             }
             (_, None, Some(_)) => return Err(table.wrong_here("app-chunk needs app-rate")),
         },
+        handshake: table.take("handshake", values::size)?,
         extra_rtt_ns: table.take("extra-rtt", values::time)?.unwrap_or(0),
         acks: AckPolicy {
             every: table

@@ -79,6 +79,7 @@ pub(super) fn prepare(
             && spec.start_ns == 0
             && spec.stop_ns.is_none()
             && spec.receive_window.is_none()
+            && spec.handshake.is_none()
             && spec.extra_rtt_ns == 0;
         if !simple {
             return Err(Iperf3Error::Asked(format!("flow {} does not", flow + 1)));

@@ -12,6 +12,7 @@
 //! by the same clock.
 //!
 //! Every flow has a port of its own at the receiver, [`Plan::port`], and so every packet on the path names its flow.
+//! A flow with a handshake waits for a byte from there once.
 //!
 //! All sockets stay open until the kernel's last counters have been read, and close with a reset: a flow stops when it
 //! is told to, and leaves neither data to be sent later nor sockets that linger. What arrives after the end is not
@@ -41,6 +42,9 @@ pub use counters::Bins;
 pub use plan::{FlowPlan, FlowTraffic, ImpossiblePlan, Plan};
 pub use sample::{Sample, SampleError};
 pub use udp::Datagrams;
+
+/// What a receiver answers a handshake with.
+const ANSWER: [u8; 1] = [0];
 
 /// Why traffic did not come about.
 #[derive(Debug, thiserror::Error)]

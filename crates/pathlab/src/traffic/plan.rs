@@ -47,6 +47,8 @@ pub struct FlowPlan {
     pub address: Ipv4Addr,
     /// What the receiver takes beyond the last byte in order, bytes; `None` for as much as the kernel likes.
     pub window: Option<u64>,
+    /// So many bytes of its stream are sent first, and the rest when the receiver has answered them.
+    pub handshake: Option<u64>,
     /// What it sends.
     pub traffic: FlowTraffic,
 }
@@ -99,6 +101,10 @@ impl FlowPlan {
             stop: spec.stop_ns.map(Duration::from_nanos),
             address,
             window: spec.receive_window,
+            handshake: spec.handshake.map(|bytes| match spec.source {
+                Source::Bytes(size) => bytes.min(size),
+                _ => bytes,
+            }),
             traffic,
         }
     }

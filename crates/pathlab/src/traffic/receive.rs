@@ -21,7 +21,7 @@ use super::counters::Bins;
 use super::plan::{FlowPlan, FlowTraffic, Plan};
 use super::udp::{self, Account, Datagrams};
 use super::window;
-use super::{Shared, TrafficError};
+use super::{ANSWER, Shared, TrafficError};
 
 /// How often the receivers look whether the run is over.
 const POLL: Duration = Duration::from_millis(10);
@@ -195,6 +195,7 @@ impl Server {
     /// Counts what arrives over a connection until its end.
     async fn take(&self, flow: usize, stream: TcpStream, completed: &UnboundedSender<Instant>) {
         let mut missing = self.plan.flows[flow].size();
+        let mut unanswered = self.plan.flows[flow].handshake;
         loop {
             let taken = match stream.readable().await {
                 Ok(()) => stream.try_io(Interest::READABLE, || self.discard(&stream)),
@@ -206,6 +207,14 @@ impl Server {
                     let at = self.now();
                     if at < self.plan.duration {
                         self.flows[flow].borrow_mut().add(at, bytes);
+                    }
+                    if let Some(left) = &mut unanswered {
+                        *left = left.saturating_sub(bytes as u64);
+                        if *left == 0 {
+                            unanswered = None;
+                            // A connection with nothing to send has room for a byte, and one that breaks is the sender's to tell.
+                            let _ = stream.try_write(&ANSWER);
+                        }
                     }
                     if let Some(missing) = &mut missing {
                         let before = *missing;

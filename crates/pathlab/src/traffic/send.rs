@@ -22,7 +22,7 @@ use super::plan::{FlowTraffic, Plan};
 use super::rounds::{Member, Rounds};
 use super::sample::Sampler;
 use super::udp::{self, Datagrams, Stream};
-use super::{Ends, FlowReport, Report, Shared, TrafficError};
+use super::{ANSWER, Ends, FlowReport, Report, Shared, TrafficError};
 use crate::flows::FlowKey;
 use crate::lab::result::Completion;
 use crate::process::Interrupt;
@@ -325,7 +325,7 @@ impl Client {
         });
         let stream = self.connect(flow, congestion).await?;
         let first = Instant::now();
-        self.write(flow, &stream, bytes)
+        self.stream(flow, &stream, Source::Bytes(bytes))
             .await
             .map_err(|cause| failed(flow, "go on sending", cause))?;
         // A connection that breaks is told by its writes, or lasts to the end of the run.
@@ -339,11 +339,12 @@ impl Client {
         Ok(())
     }
 
-    /// Sends without end, as the source says.
+    /// Sends what the source says, after the handshake that is a part of it.
     async fn stream(&self, flow: usize, stream: &TcpStream, source: Source) -> io::Result<()> {
+        let shaken = self.shake_hands(flow, stream).await?;
         match source {
             Source::Endless => self.write(flow, stream, u64::MAX).await,
-            Source::Bytes(bytes) => self.write(flow, stream, bytes).await,
+            Source::Bytes(bytes) => self.write(flow, stream, bytes.saturating_sub(shaken)).await,
             Source::Rate(bps) => {
                 // Data comes in whole segments, whether or not the kernel takes them: what waits is sent later.
                 let segment = Duration::from_secs_f64(MSS as f64 * 8.0 / bps as f64);
@@ -365,6 +366,23 @@ impl Client {
                     due += Duration::from_nanos(period_ns);
                     sleep_until(due.into()).await;
                 }
+            }
+        }
+    }
+
+    /// Sends the handshake and waits for the answer, if the flow has one; returns its bytes.
+    async fn shake_hands(&self, flow: usize, stream: &TcpStream) -> io::Result<u64> {
+        let Some(bytes) = self.plan.flows[flow].handshake else {
+            return Ok(0);
+        };
+        self.write(flow, stream, bytes).await?;
+        loop {
+            stream.readable().await?;
+            match stream.try_read(&mut [0; ANSWER.len()]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => return Ok(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
             }
         }
     }

@@ -89,6 +89,10 @@ pub struct FlowSpec {
     pub transport: Transport,
     /// What it sends.
     pub source: Source,
+    /// So many bytes of an endless flow or of one with a size are a handshake, rounded up to whole segments: it sends them first, and
+    /// the rest when the receiver has answered them, as a server does over TLS. TCP only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<u64>,
     /// Added to the path's RTT, ns.
     pub extra_rtt_ns: u64,
     /// Its receiver.
@@ -113,6 +117,7 @@ impl FlowSpec {
             stop_ns: None,
             transport: Transport::Tcp,
             source: Source::Endless,
+            handshake: None,
             extra_rtt_ns: 0,
             acks: AckPolicy::default(),
             receive_window: None,
@@ -170,6 +175,13 @@ impl FlowSpec {
             in_range("a flow's stop in ns", stop, after, "after its start")?;
         }
         let size = |what, bytes| in_range(what, bytes, 1..=1 << 50, "1 B to 1 PB");
+        if let Some(bytes) = self.handshake {
+            size("a flow's handshake in bytes", bytes)?;
+            let answered = matches!(self.source, Source::Endless | Source::Bytes(_));
+            if self.transport == Transport::Udp || !answered {
+                return Err(InvalidScenario::Handshake);
+            }
+        }
         match self.source {
             Source::Endless => Ok(()),
             Source::Bytes(bytes) => size("a flow's size in bytes", bytes),

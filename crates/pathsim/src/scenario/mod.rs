@@ -43,6 +43,11 @@ pub enum InvalidScenario {
     /// Datagrams are sent at a rate, not in chunks.
     #[error("a UDP flow sends chunks: give it a rate, or make it a TCP flow")]
     ChunksOverUdp,
+    /// A handshake is a part of what is sent, and answered.
+    #[error(
+        "a UDP flow or one whose application has a rate has a handshake: only an endless TCP flow or one with a size can have one"
+    )]
+    Handshake,
     /// As many controllers as flows are needed.
     #[error("{flows} flows but {controllers} controllers: give one for each flow, in their order")]
     Controllers {
@@ -158,5 +163,10 @@ mod tests {
             };
         };
         assert!(refused(chunks).contains("UDP"));
+        let handshake = |s: &mut Scenario| {
+            s.flows[0].source = Source::Rate(1_000_000);
+            s.flows[0].handshake = Some(4_000);
+        };
+        assert!(refused(handshake).contains("has a handshake"));
     }
 }

@@ -1,6 +1,8 @@
 //! What the application has written by when.
+//!
+//! A server whose client answers its handshake writes that much first, and the rest when the answer is there: with the ACK of it all.
 
-use crate::scenario::Source;
+use crate::scenario::{FlowSpec, Source};
 use crate::{MSS, SECOND};
 
 /// An application, and the send buffer that it writes into. It never blocks, except that an endless one
@@ -10,10 +12,15 @@ pub(super) struct Application {
     start_ns: u64,
     /// Segments in all.
     total: u64,
+    /// Of which so many are a handshake.
+    handshake: u64,
 }
 
 impl Application {
-    pub(super) fn new(source: Source, start_ns: u64) -> Self {
+    pub(super) fn new(spec: &FlowSpec) -> Self {
+        let FlowSpec {
+            source, start_ns, ..
+        } = *spec;
         let total = match source {
             Source::Bytes(bytes) => bytes.div_ceil(MSS),
             Source::Endless | Source::Rate(_) | Source::Chunks { .. } => u64::MAX,
@@ -22,6 +29,7 @@ impl Application {
             source,
             start_ns,
             total,
+            handshake: spec.handshake.map_or(0, |bytes| bytes.div_ceil(MSS)),
         }
     }
 
@@ -29,8 +37,11 @@ impl Application {
         self.total
     }
 
-    /// Segments written by now; all there will be, for an endless application.
-    pub(super) fn written(&self, now_ns: u64) -> u64 {
+    /// Segments written by now, of which `acked` are acknowledged; all there will be, for an endless application.
+    pub(super) fn written(&self, now_ns: u64, acked: u64) -> u64 {
+        if acked < self.handshake {
+            return self.handshake.min(self.total);
+        }
         let elapsed = now_ns.saturating_sub(self.start_ns);
         match self.source {
             Source::Endless => u64::MAX,
@@ -46,8 +57,10 @@ impl Application {
     /// Segments written of which `acked` are acknowledged and `sent` have been sent, with a window of so many.
     pub(super) fn pending(&self, now_ns: u64, acked: u64, sent: u64, window: u64) -> u64 {
         match self.source {
-            Source::Endless => window.saturating_mul(2).max(sent - acked),
-            _ => self.written(now_ns).max(sent) - acked,
+            Source::Endless if acked >= self.handshake => {
+                window.saturating_mul(2).max(sent - acked)
+            }
+            _ => self.written(now_ns, acked).max(sent) - acked,
         }
     }
 
@@ -78,12 +91,33 @@ mod tests {
             period_ns: SECOND / 3,
         };
         for source in [Source::Rate(1_234_567), chunks] {
-            let application = Application::new(source, 5);
+            let application = Application::new(&FlowSpec {
+                source,
+                start_ns: 5,
+                ..FlowSpec::new("")
+            });
             for number in 0..1000 {
                 let at_ns = application.written_at_ns(number).unwrap();
-                assert!(application.written(at_ns) > number, "{source:?} {number}");
-                assert!(at_ns == 5 || application.written(at_ns - 1) <= number);
+                assert!(
+                    application.written(at_ns, 0) > number,
+                    "{source:?} {number}"
+                );
+                assert!(at_ns == 5 || application.written(at_ns - 1, 0) <= number);
             }
+        }
+    }
+
+    #[test]
+    fn the_rest_is_written_when_the_handshake_is_answered() {
+        for (source, all) in [(Source::Endless, u64::MAX), (Source::Bytes(10 * MSS), 10)] {
+            let application = Application::new(&FlowSpec {
+                source,
+                handshake: Some(2 * MSS + 1),
+                ..FlowSpec::new("")
+            });
+            assert_eq!(application.written(SECOND, 2), 3);
+            assert_eq!(application.pending(SECOND, 1, 3, 10), 2, "all is sent");
+            assert_eq!(application.written(SECOND, 3), all);
         }
     }
 }

@@ -73,7 +73,7 @@ pub(crate) struct SenderStats {
 impl Sender {
     pub(crate) fn new(spec: &FlowSpec) -> Self {
         Self {
-            application: Application::new(spec.source, spec.start_ns),
+            application: Application::new(spec),
             receive_window: spec
                 .receive_window
                 .map_or(u64::MAX / 2, |bytes| bytes / MSS),
@@ -336,7 +336,7 @@ impl Sender {
             >= self
                 .application
                 .total()
-                .min(self.application.written(now_ns))
+                .min(self.application.written(now_ns, self.board.una))
         {
             return Err(Held::NoData);
         }
