@@ -52,6 +52,7 @@ fn ack(criterion: &mut Criterion) {
         packets_acked: 1,
         bytes_in_flight: 145_000,
         packets_in_flight: 100,
+        bytes_pending: 290_000,
         rtt_sample_us: RTT_US,
         ..Primitives::default()
     };

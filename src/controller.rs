@@ -161,6 +161,8 @@ impl Controller {
             controller.phase = controller.first_phase();
             let command = Command::Steer {
                 rate,
+                hold: controller.hold_of(rate),
+                now: rate,
                 length: FIRST_REPORT,
                 cwnd: init_cwnd,
             };
@@ -285,7 +287,7 @@ impl Controller {
             _ if self.switched => self.on_switch(),
             _ if raw.timeout() => self.on_timeout(),
             _ if !current => self.wait(Reason::Stale),
-            _ if self.plan.number == 0 => self.on_first_rtt(&mi),
+            _ if self.plan.number == 0 => self.on_first_rtt(&mi, raw.ends_flight()),
             Phase::Startup(_) => self.on_startup(&mi),
             Phase::Drain { since, from } => self.on_drain(&mi, since, from),
             _ if asked.is_none() => self.wait(Reason::Wait),

@@ -42,10 +42,14 @@ pub enum Command {
         /// The congestion window.
         cwnd: Bytes,
     },
-    /// Change to one rate at once, without a new plan: reports go on under the old number.
+    /// Change to one rate without a new plan: reports go on under the old number.
     Steer {
-        /// The rate, for all remaining intervals.
+        /// The rate, for all remaining intervals; before the first plan, after each ACK while packets are in flight.
         rate: Rate,
+        /// The same; before the first plan, after an ACK that leaves nothing in flight.
+        hold: Rate,
+        /// The rate at once, until one of these applies.
+        now: Rate,
         /// Their length.
         length: Micros,
         /// The congestion window.
@@ -77,16 +81,22 @@ impl Command {
                     ("Cwnd", cwnd.to_wire()),
                 ])
             }
-            Self::Steer { rate, length, cwnd } => {
+            Self::Steer {
+                rate,
+                hold,
+                now,
+                length,
+                cwnd,
+            } => {
                 let rate = rate.to_wire();
                 send(&[
                     ("r1", rate),
                     ("r2", rate),
                     ("r3", rate),
                     ("r4", rate),
-                    ("hold", rate),
+                    ("hold", hold.to_wire()),
                     ("mi", length.to_wire()),
-                    ("Rate", rate),
+                    ("Rate", now.to_wire()),
                     ("Cwnd", cwnd.to_wire()),
                 ])
             }

@@ -27,7 +27,8 @@ pub(crate) fn without_comments(source: &str) -> String {
 /// One report of the program: sums over the ACKs of one slot. All zero (`n` = 0) when no ACK carried an RTT sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawReport {
-    /// `plan * 32 + slot`, plus 16 if a retransmission timeout caused the report.
+    /// `plan * 32 + slot`, plus 16 if a retransmission timeout caused the report. The slot is 0 for what was sent before the plan, 1 to 4,
+    /// 5 for the holding rate, and before the first plan 9, or 10 with the ACK of all that was written.
     pub tag: u64,
     /// How long packets of this slot were being sent, µs. 0 in slot 0.
     pub sdur: u64,
@@ -142,6 +143,12 @@ impl RawReport {
     #[must_use]
     pub fn timeout(&self) -> bool {
         self.tag & 16 != 0
+    }
+
+    /// Whether it came, before the first plan, with the ACK of all that was written: what comes next is a flight of its own.
+    #[must_use]
+    pub fn ends_flight(&self) -> bool {
+        self.tag & 15 == 10
     }
 
     /// The slot within the plan.

@@ -295,7 +295,13 @@ mod tests {
         let length = Micros::new(1);
         for command in [
             Command::Run { plan, cwnd },
-            Command::Steer { rate, length, cwnd },
+            Command::Steer {
+                rate,
+                hold: rate,
+                now: rate,
+                length,
+                cwnd,
+            },
             Command::Window { cwnd },
         ] {
             command.fields(|fields| {

@@ -207,9 +207,10 @@ impl Startup {
         }
     }
 
-    /// Takes ACKs of the initial window, which took so long; returns what they are with those before.
-    pub fn note_acks(&mut self, now: Micros, pkts: f64, rtt: Micros) -> Train {
-        self.train.note(now, pkts, rtt);
+    /// Takes ACKs of the initial window, and whether all that was sent is acknowledged now; returns what they are with those before.
+    pub fn note_acks(&mut self, now: Micros, mi: &Mi, over: bool) -> Train {
+        let rtt = mi.rtt.map(|rtt| rtt.min);
+        self.train.note(now, mi.delivered_pkts, rtt, over);
         self.train
     }
 

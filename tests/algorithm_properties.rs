@@ -118,9 +118,16 @@ fn check(decision: &Decision, params: &Params) -> Result<(), TestCaseError> {
     let cwnd = match decision.command {
         None => decision.cwnd,
         Some(Command::Window { cwnd }) => cwnd,
-        Some(Command::Steer { rate, length, cwnd }) => {
+        Some(Command::Steer {
+            rate,
+            hold,
+            now,
+            length,
+            cwnd,
+        }) => {
+            let rates = [rate, hold, now];
             prop_assert!(
-                allowed.contains(&rate) && length > Micros::ZERO,
+                rates.iter().all(|rate| allowed.contains(rate)) && length > Micros::ZERO,
                 "{decision:?}"
             );
             cwnd

@@ -490,11 +490,11 @@ fn decisions_and_plots_tell_what_the_agents_did() {
     );
 }
 
-/// What the agent decides for one flow that begins at `start` on a path: (phase, reason, Mbit/s).
-fn decisions(path: &str, start: &str) -> Vec<(String, String, f64)> {
-    let text =
-        format!("duration = \"6s\"\npath = {{ {path} }}\nflows = [{{ start = \"{start}\" }}]\n");
-    let file = Temporary::new(&format!("start-{start}-{}.toml", path.len()), &text);
+/// What the agent decides for one flow with these keys on a path: (phase, reason, Mbit/s).
+fn decisions(path: &str, flow: &str) -> Vec<(String, String, f64)> {
+    let text = format!("duration = \"6s\"\npath = {{ {path} }}\nflows = [{{ {flow} }}]\n");
+    let name = format!("decisions-{}-{}.toml", path.len(), flow.len());
+    let file = Temporary::new(&name, &text);
     let out = sim(&["--scenario", file.name(), "--json", "--decisions"]);
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let events = json["runs"][0]["decisions"][0]["events"]
@@ -514,7 +514,10 @@ fn decisions(path: &str, start: &str) -> Vec<(String, String, f64)> {
 #[test]
 fn a_flow_decides_the_same_whenever_it_begins() {
     let path = "rate = \"20mbit\", rtt = \"50ms\"";
-    let (first, later) = (decisions(path, "0s"), decisions(path, "2s"));
+    let (first, later) = (
+        decisions(path, "start = \"0s\""),
+        decisions(path, "start = \"2000ms\""),
+    );
     assert!(first.len() > 20, "{first:?}");
     assert_eq!(first[..20], later[..20]);
 }
@@ -523,9 +526,27 @@ fn a_flow_decides_the_same_whenever_it_begins() {
 #[test]
 fn a_slow_path_is_known_from_the_initial_window() {
     let path = "rate = \"500kbit\", rtt = \"20ms\", queue = 40";
-    let decided = decisions(path, "0s");
+    let decided = decisions(path, "");
     let drain = decided.iter().find(|(phase, ..)| phase == "drain").unwrap();
     assert!((0.3..=0.5).contains(&drain.2), "{drain:?}");
+}
+
+/// A server over TLS sends its first full window with its answer, whose ACKs tell what a whole initial window's do.
+#[test]
+fn the_answer_to_a_handshake_tells_what_the_path_carries() {
+    let path = "rate = \"50mbit\", rtt = \"40ms\"";
+    for flow in ["", "handshake = \"4kB\""] {
+        let decided = decisions(path, flow);
+        let (_, _, rate) = decided
+            .iter()
+            .find(|(_, reason, _)| reason == "path-rate")
+            .unwrap();
+        assert!((10.0..20.0).contains(rate), "five initial windows: {rate}");
+        assert!(
+            decided.iter().any(|(phase, ..)| phase == "cruise"),
+            "{decided:?}"
+        );
+    }
 }
 
 /// Whom root's tools are denied gets the comparison from the simulator, and is told so.

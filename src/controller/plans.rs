@@ -181,17 +181,32 @@ impl Controller {
     /// The same, with reports of this length.
     pub(super) fn steered_for(&mut self, length: Micros) -> Command {
         let (rate, length) = (self.paced(), length.min(INTERVAL_MAX));
+        let hold = self.hold_of(rate);
         self.plan = Plan {
             rates: [rate; 4],
-            hold: rate,
+            hold,
             length,
             ..self.plan
         };
         self.cwnd = self.window();
         Command::Steer {
             rate,
+            hold,
+            // Before the first plan, whatever was in flight at the report may have arrived.
+            now: hold,
             length,
             cwnd: self.cwnd,
+        }
+    }
+
+    /// The holding rate of one that is steered to. Before the first plan, what is sent after a pause shall be a train that tells the path's
+    /// rate.
+    pub(super) fn hold_of(&self, rate: Rate) -> Rate {
+        let may_wait = self.plan.number == 0 && matches!(self.phase, Phase::Startup(_));
+        if may_wait && self.params.chosen() == Algorithm::Pk3c {
+            self.params.max_rate
+        } else {
+            rate
         }
     }
 

@@ -23,12 +23,12 @@ const FIRST_TIMEOUT: Micros = Micros::new(1_000_000);
 
 impl Controller {
     /// Before the first plan: the first RTT sample.
-    pub(super) fn on_first_rtt(&mut self, mi: &Mi) -> Decision {
+    pub(super) fn on_first_rtt(&mut self, mi: &Mi, ends_flight: bool) -> Decision {
+        if self.params.chosen() == Algorithm::Pk3c {
+            return self.on_first_acks(mi, ends_flight);
+        }
         if mi.rtt.is_none() {
             return self.wait(Reason::Wait);
-        }
-        if self.params.chosen() == Algorithm::Pk3c {
-            return self.on_first_acks(mi);
         }
         if let Phase::Startup(_) = self.phase {
             self.phase = Phase::Startup(Startup::new(self.est.now()));
@@ -38,15 +38,15 @@ impl Controller {
     }
 
     /// ACKs of the initial window: the first begins the second RTT, and together they may tell the path's rate.
-    fn on_first_acks(&mut self, mi: &Mi) -> Decision {
+    fn on_first_acks(&mut self, mi: &Mi, ends_flight: bool) -> Decision {
         let (now, srtt) = (self.est.now(), self.est.srtt());
         let Phase::Startup(startup) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
-        let (shortest, rtt) = mi
-            .rtt
-            .map_or((Micros::ZERO, Micros::ZERO), |rtt| (rtt.min, rtt.mean));
-        let train = startup.note_acks(now, mi.delivered_pkts, shortest);
+        let train = startup.note_acks(now, mi, ends_flight);
+        let Some(rtt) = mi.rtt else {
+            return self.wait(Reason::Wait);
+        };
         let window_rate = self.init_window_in(srtt);
         if train.is_first() {
             // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
@@ -61,7 +61,7 @@ impl Controller {
         }
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         let path = train.rate(pkt_bytes);
-        let carries = path.filter(|_| train.is_burst(rtt));
+        let carries = path.filter(|_| train.is_burst(rtt.mean));
         if let Some(rate) = carries {
             self.est.learn_packet_time(rate.time_for(pkt_bytes));
         }

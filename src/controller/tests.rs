@@ -144,7 +144,8 @@ fn trajectory_snapshot_of_vivace_after_it() {
 #[test]
 fn an_application_of_short_messages_keeps_the_initial_window_per_rtt() {
     let (mut controller, _) = new(None, 10 * MSS);
-    controller.on_report(&report(9, 100_000, &[(0, 40_000, 0)], 1000));
+    // A whole initial window first.
+    controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 10], 1000));
     let mut reasons = Vec::new();
     // A message of five packets every 200 ms; the receiver holds the last ACK back.
     for n in 1..200 {
@@ -249,7 +250,7 @@ fn the_window_is_slow_starts_first_and_twice_the_rates_later() {
         Bytes::new(10 * MSS),
         "most ACKs are yet to come"
     );
-    let begun = controller.on_report(&report(9, 101_000, &[(0, 40_000, 0); 5], 1000));
+    let begun = controller.on_report(&report(9, 101_000, &[(0, 40_000, 0); 8], 1000));
     assert_eq!(
         begun.cwnd,
         Bytes::new(25 * MSS),

@@ -6,7 +6,8 @@
 #   rx side: a packet acknowledged now was sent at Ack.now - rtt. The first ACK of a packet sent after
 #            boundary b_k closes slot k: it is reported and slot k+1 opens. cur is the open slot's start.
 # Slot 0 is what was sent before the plan took hold, slot 5 what is sent after it, reported every mi.
-# tx = rx = 9 is the state before the first plan; it measures like slot 5.
+# tx = rx = 9 is the state before the first plan; it measures like slot 5. The rate then is r1, or hold after the ACK of all that was
+# written, which is reported as slot 10: what an application writes next leaves as one burst, and tells the path's rate by its ACKs.
 # The chains run from the last slot to the first, so that one ACK moves each side by one slot at most.
 # Every difference is written so that it cannot underflow, because that would silence the flow.
 (def
@@ -70,6 +71,9 @@
 (when (&& (== tx 3) (> Ack.now (+ b2 mi))) (:= b3 Ack.now) (:= Rate r4) (:= tx 4) (fallthrough))
 (when (&& (== tx 2) (> Ack.now (+ b1 mi))) (:= b2 Ack.now) (:= Rate r3) (:= tx 3) (fallthrough))
 (when (&& (== tx 1) (> Ack.now (+ b0 mi))) (:= b1 Ack.now) (:= Rate r2) (:= tx 2) (fallthrough))
+(when (== tx 9) (:= Rate r1) (fallthrough))
+(when (&& (== tx 9) (== Flow.bytes_pending 0))
+  (:= Rate hold) (:= Report.tag (+ (* plan 32) 10)) (:= Report.sdur Micros) (:= Micros 0) (report))
 (when (== tx 0) (:= b0 Ack.now) (:= Rate r1) (:= tx 1) (:= rx 0) (fallthrough))
 (when (&& (== rx 4) (&& (> tx 4) (> Ack.now (+ b4 Flow.rtt_sample_us))))
   (:= Report.tag (+ (* plan 32) 4)) (:= Report.sdur (- (max b4 b3) b3)) (:= rx 5) (:= cur b4) (:= Micros 0) (report))

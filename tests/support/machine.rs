@@ -189,6 +189,8 @@ impl Machine {
             (4, 4) => ack.lost,
             (4, 5) => ack.now_us,
             (4, 6) => ack.packets_acked,
+            // Something is always waiting to be acknowledged.
+            (4, 9) => 1,
             (4, 13) => ack.rtt_us.unwrap_or(INFINITY),
             (4, 14) => u64::from(ack.timeout),
             (4, _) => 0,

@@ -54,12 +54,12 @@ impl Application {
         }
     }
 
-    /// Segments written of which `acked` are acknowledged and `sent` have been sent, with a window of so many.
+    /// Segments written of which `acked` are acknowledged and `sent` have been sent, with a window of so many. An application reads the
+    /// answer to its handshake when TCP is done with the ACK that it came with.
     pub(super) fn pending(&self, now_ns: u64, acked: u64, sent: u64, window: u64) -> u64 {
         match self.source {
-            Source::Endless if acked >= self.handshake => {
-                window.saturating_mul(2).max(sent - acked)
-            }
+            _ if sent <= self.handshake && self.handshake > 0 => sent - acked,
+            Source::Endless => window.saturating_mul(2).max(sent - acked),
             _ => self.written(now_ns, acked).max(sent) - acked,
         }
     }
@@ -117,6 +117,7 @@ mod tests {
             });
             assert_eq!(application.written(SECOND, 2), 3);
             assert_eq!(application.pending(SECOND, 1, 3, 10), 2, "all is sent");
+            assert_eq!(application.pending(SECOND, 3, 3, 10), 0, "not yet read");
             assert_eq!(application.written(SECOND, 3), all);
         }
     }
