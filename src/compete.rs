@@ -112,10 +112,10 @@ impl Competitor {
         }
     }
 
-    /// The rate after one interval.
-    pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
+    /// The rate after one interval, on a path that carries so much, if that is known.
+    pub fn on_mi(&mut self, view: &View<'_>, carries: Option<Rate>) -> (Rate, Reason) {
         match &mut self.law {
-            Law::Cubic(cubic) => cubic.on_mi(view),
+            Law::Cubic(cubic) => cubic.on_mi(view, carries),
             Law::Bbr(bbr) => {
                 let reason = bbr.on_mi(view);
                 (bbr.rate(), reason)

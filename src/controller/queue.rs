@@ -115,7 +115,7 @@ impl Controller {
         let Phase::Compete(mut competitor) = self.phase else {
             return self.wait(Reason::Wait);
         };
-        let (rate, reason) = competitor.on_mi(&view);
+        let (rate, reason) = competitor.on_mi(&view, self.rules.path.carries());
         let mut judge = self.rules.compete;
         let beside_bbr = competitor.follows_bbr();
         let alone = judge.is_alone(&view) && !beside_bbr;
