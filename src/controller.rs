@@ -399,7 +399,7 @@ impl Controller {
         };
         let (rate, reason) = climber.on_mi(&view);
         let effect = if reason == Reason::ClimbQueue {
-            judge.backed_off(&view)
+            judge.backed_off(&view, self.is_among_others())
         } else {
             Effect::Fine
         };

@@ -39,7 +39,7 @@ impl Controller {
             ..self.view(mi)
         };
         let mut judge = self.rules.compete;
-        let effect = judge.drained(&view);
+        let effect = judge.drained(&view, self.is_among_others());
         self.rules.compete = judge;
         match self.on_effect(effect) {
             Some(decision) => decision,
@@ -56,6 +56,13 @@ impl Controller {
         let tells = mi.asked.is_some() && !mi.stalled;
         let enough = mi.pkts() >= MIN_PKTS && mi.samples >= MIN_SAMPLES;
         tells && enough && self.est.excess_loss(mi) > CROWDED_LOSS
+    }
+
+    /// Whether others are known to have a part of the path: it carries more than arrived lately.
+    pub(super) fn is_among_others(&self) -> bool {
+        let had = self.est.goodput_max().unwrap_or(self.rate);
+        let known = self.rules.path.carries().is_some();
+        known && self.rules.path.may_be_shared(had)
     }
 
     /// What a queue action achieved.

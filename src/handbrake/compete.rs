@@ -9,6 +9,7 @@
 //!   falls                                   our queue                nothing: the action worked
 //!   falls, four times in short succession   a shared queue           climb: equal flows of few packets
 //!   flat twice, or four times the same      a longer path            it is the new smallest RTT
+//!   that twice as often, among others       the same
 //!   stands, several times in a row          flows that fill it       compete for a while
 //!   stands high, though a climber has given up most of its rate      the same
 //!   stands through twelve back-offs of a climber in a row            the same
@@ -19,7 +20,8 @@
 //! In a drain we have less than a bandwidth-delay product in flight. If we are alone, the queue is then empty, so all
 //! packets see the same RTT, that of the path; if others drain as well, each drain comes down to it. Flows that fill the
 //! queue make it vary, except for moments (Cubic near its plateau). Such a moment may be taken for a longer path; the next fall
-//! below the adopted RTT shows the mistake, and for as long as the smallest RTT is remembered, no other adoption is believed.
+//! below the adopted RTT shows the mistake, and for as long as the smallest RTT is remembered, no other adoption is believed. BBR's
+//! queue is flat for ten seconds. So a flow that knows what the path carries, and never has all of it, asks for twice the evidence.
 //!
 //! Alone, a flow of Vivace sees the slope of its own queue and seldom needs a drain. Among climbers it sees none, since they yield
 //! to it: it would keep what it has, drain after drain. So it becomes one of them.
@@ -60,6 +62,9 @@ const GONE: f64 = 0.5;
 /// So many actions that end at the same lowest RTT show a longer path; a flat RTT counts for two.
 const MET_ENOUGH: u8 = 4;
 const MET_FLAT: u8 = 2;
+/// The same among others. Source: simulated, 74 paths beside Cubic and BBR: own share within .40 and .57 in .67 and .57 of the runs with
+/// 4, .75 and .58 with 8, .74 and .58 with 12; 95th percentile of the RTT where two own flows' path becomes longer, 40 to 80 ms: 85, 86, 111.
+const MET_AMONG_OTHERS: u8 = 8;
 /// After so many others the lowest RTT is forgotten: the path may have become longer meanwhile.
 const MISSED_MAX: u8 = 8;
 /// The queue may be empty for so many RTTs in a competition: Cubic has filled an eighth of a bandwidth-delay product in 6.
@@ -270,8 +275,9 @@ impl CompeteRule {
         }
     }
 
-    /// The end of a drain: `view` is its last interval, with the rate from before it.
-    pub fn drained(&mut self, view: &View<'_>) -> Effect {
+    /// The end of a drain: `view` is its last interval, with the rate from before it. `among_others`: others are known to have a part of
+    /// the path.
+    pub fn drained(&mut self, view: &View<'_>, among_others: bool) -> Effect {
         let Some(rtt) = view.mi.rtt else {
             return Effect::Fine;
         };
@@ -291,7 +297,7 @@ impl CompeteRule {
             self.period = Micros::ZERO;
             Effect::Fine
         } else {
-            self.acted_in_vain(&rtt, view)
+            self.acted_in_vain(&rtt, view, among_others)
         };
         // Where none of the drains had an effect, it is still open who holds the queue.
         let had_effect = self.in_vain < self.returned;
@@ -303,8 +309,8 @@ impl CompeteRule {
     }
 
     /// A back-off of the climber; `view` is the interval that called for it. What the back-offs before achieved is judged
-    /// by whether anything of the queue went, as often as the queue rule would act.
-    pub fn backed_off(&mut self, view: &View<'_>) -> Effect {
+    /// by whether anything of the queue went, as often as the queue rule would act. `among_others` as for a drain.
+    pub fn backed_off(&mut self, view: &View<'_>, among_others: bool) -> Effect {
         let Some(rtt) = view.mi.rtt else {
             return Effect::Fine;
         };
@@ -327,7 +333,7 @@ impl CompeteRule {
             self.floor = rtt.min;
         } else if now >= self.next {
             self.next = now + view.est.srtt() * HOLDOFF_RTTS;
-            return self.acted_in_vain(&rtt, view);
+            return self.acted_in_vain(&rtt, view, among_others);
         } else {
             return Effect::Fine;
         }
@@ -356,7 +362,7 @@ impl CompeteRule {
         (self.window_pkts.is_some() || lasted) && !is_off(view.params)
     }
 
-    fn acted_in_vain(&mut self, rtt: &RttStats, view: &View<'_>) -> Effect {
+    fn acted_in_vain(&mut self, rtt: &RttStats, view: &View<'_>, among_others: bool) -> Effect {
         let now = view.est.now();
         self.suspect(view);
         self.in_vain = self.in_vain.saturating_add(1);
@@ -365,7 +371,12 @@ impl CompeteRule {
         let flat = Self::is_flat(view);
         self.floor = rtt.min;
         self.meet(rtt.min, level, flat);
-        if now >= self.doubtful_until && self.met >= MET_ENOUGH && lossless {
+        let enough = if among_others {
+            MET_AMONG_OTHERS
+        } else {
+            MET_ENOUGH
+        };
+        if now >= self.doubtful_until && self.met >= enough && lossless {
             let path = self.lowest.unwrap_or(rtt.min);
             self.expected_until = Micros::ZERO;
             self.clear(now, view.params);

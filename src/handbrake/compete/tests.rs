@@ -10,13 +10,13 @@ fn drain(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effe
 /// The same soon after the one before.
 fn drain_soon(rule: &mut CompeteRule, params: &Params, rtt: u64, spread: u64) -> Effect {
     wait(rule);
-    with_view(params, rtt, spread, 1, |view| rule.drained(view))
+    with_view(params, rtt, spread, 1, |view| rule.drained(view, false))
 }
 
 /// A back-off of the climber, half a second after the one before.
 fn back_off(rule: &mut CompeteRule, params: &Params, rtt: u64) -> Effect {
     wait(rule);
-    with_view(params, rtt, 2000, 1, |view| rule.backed_off(view))
+    with_view(params, rtt, 2000, 1, |view| rule.backed_off(view, false))
 }
 
 /// Half a second passes, in which the queue goes on standing if it stood.
@@ -76,10 +76,21 @@ fn a_flat_rtt_that_no_drain_lowers_is_the_paths() {
 }
 
 #[test]
+fn among_others_it_takes_twice_as_many() {
+    let (params, mut rule) = (Params::default(), CompeteRule::default());
+    let effects = [(); 4].map(|()| {
+        rule.returned = 0;
+        with_view(&params, 75_000, 100, 1, |view| rule.drained(view, true))
+    });
+    assert_eq!(effects[..3], [Effect::Fine; 3]);
+    assert_eq!(effects[3], Effect::LongerPath(Micros::new(75_000)));
+}
+
+#[test]
 fn a_full_queue_is_flat_but_loses_packets() {
     let (params, mut rule) = (Params::default(), CompeteRule::default());
     for _ in 0..3 {
-        let effect = with_view(&params, 79_000, 0, 10, |view| rule.drained(view));
+        let effect = with_view(&params, 79_000, 0, 10, |view| rule.drained(view, false));
         assert_eq!(effect, Effect::Fine);
     }
 }
@@ -121,7 +132,7 @@ fn a_queue_that_has_not_stood_for_long_is_nobodys_yet() {
     let (params, mut rule) = (Params::default(), CompeteRule::default());
     let act = |rule: &mut CompeteRule, round: u64| {
         with_view(&params, 60_000 + round * 1500, 2000, 1, |view| {
-            rule.drained(view)
+            rule.drained(view, false)
         })
     };
     for round in 0..10 {
@@ -206,7 +217,7 @@ fn a_climber_that_has_given_up_its_rate_to_a_queue_competes() {
 fn back_offs_that_lower_the_queue_are_no_suspicion() {
     let (params, mut rule) = (Params::default(), CompeteRule::default());
     for rtt in [78_000, 70_000, 62_000, 79_000, 71_000, 63_000] {
-        let effect = with_view(&params, rtt, 2000, 1, |view| rule.backed_off(view));
+        let effect = with_view(&params, rtt, 2000, 1, |view| rule.backed_off(view, false));
         assert_eq!(effect, Effect::Fine);
     }
     assert!(rule.in_vain <= 1, "{}", rule.in_vain);
