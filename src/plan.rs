@@ -48,7 +48,7 @@ pub enum Command {
         rate: Rate,
         /// The same; before the first plan, after an ACK that leaves nothing in flight.
         hold: Rate,
-        /// The rate at once, until one of these applies.
+        /// The rate until then.
         now: Rate,
         /// Their length.
         length: Micros,

@@ -480,13 +480,13 @@ fn a_new_flow_starts_with_the_first_rate_and_plans_after_the_first_rtt() {
         "nor while the window's ACKs come"
     );
     assert_eq!(
-        (first["r1"], first["Cwnd"]),
+        (first["Rate"], first["Cwnd"]),
         (750_000, 10_000),
         "three initial windows in the second RTT, with what ACKs let out"
     );
     assert_eq!(
-        (first["hold"], first["Rate"]),
-        (1_250_000_000, 1_250_000_000),
+        (first["r1"], first["hold"]),
+        (750_000, 1_250_000_000),
         "what an application writes after a pause leaves as one burst"
     );
     assert_eq!(

@@ -192,8 +192,7 @@ impl Controller {
         Command::Steer {
             rate,
             hold,
-            // Before the first plan, whatever was in flight at the report may have arrived.
-            now: hold,
+            now: rate,
             length,
             cwnd: self.cwnd,
         }

@@ -5,7 +5,7 @@ use super::{Controller, Phase};
 use crate::aimd::Aimd;
 use crate::estimate::Mi;
 use crate::params::Algorithm;
-use crate::plan::{Decision, Reason};
+use crate::plan::{Command, Decision, Reason};
 use crate::startup::{MIN_SAMPLES, Startup, Verdict};
 use crate::units::{Micros, Rate};
 
@@ -53,10 +53,16 @@ impl Controller {
             self.rate = self.bounded((window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP));
         }
         if !train.is_over(self.init_cwnd.get() as f64 / self.mss_bytes, srtt) {
-            if !train.is_first() {
+            if !train.is_first() && !ends_flight {
                 return self.wait(Reason::Wait);
             }
-            let command = self.steered_for(FIRST_REPORT);
+            let mut command = self.steered_for(FIRST_REPORT);
+            if let Command::Steer { hold, now, .. } = &mut command
+                && ends_flight
+            {
+                // The command for the flight's first ACK may have come after its last one.
+                *now = *hold;
+            }
             return self.decide(Reason::FirstRtt, Some(command));
         }
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);

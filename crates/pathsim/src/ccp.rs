@@ -59,8 +59,12 @@ impl<A: Agent> CcpFlow<A> {
             dropped: 0,
         };
         flow.machine.change_program(program, first);
-        // The program's clock starts with the flow.
-        flow.run(start_ns, &Primitives::default());
+        // The program's clock starts with the flow, which has something to send.
+        let written = Primitives {
+            bytes_pending: MSS,
+            ..Primitives::default()
+        };
+        flow.run(start_ns, &written);
         flow
     }
 
