@@ -14,7 +14,8 @@
 //!
 //! Beside anyone half of the path is the most that can be a flow's share. So where the path is known ([`crate::cruise::own_path`]) a
 //! window that has more does not grow, and gives the rest back little by little: BBR has two bandwidth-delay products in flight at
-//! most, so that this law takes two thirds from it and more where the buffer is deep.
+//! most, so that this law takes two thirds from it and more where the buffer is deep. A loss shows that others fill the buffer: beside
+//! them the law is fair, and the path may be wider than it was.
 //!
 //! Limits: Cubic needs several of its periods (10 to 20 s each) until flows are equal; its fairness between flows of
 //! different RTTs is Cubic's.
@@ -65,6 +66,8 @@ pub(super) struct Cubic {
     friendly_pkts: f64,
     patient_until: Micros,
     seen: Micros,
+    /// It has met losses: others fill the buffer.
+    contested: bool,
 }
 
 impl Cubic {
@@ -79,6 +82,7 @@ impl Cubic {
             friendly_pkts: window_pkts,
             patient_until: Micros::ZERO,
             seen: now,
+            contested: false,
         }
     }
 
@@ -110,6 +114,7 @@ impl Cubic {
             && (class == LossClass::Congestive || est.excess_loss(mi) > 0.0);
         if lossy && now >= self.patient_until {
             self.patient_until = now + srtt * HOLDOFF_RTTS;
+            self.contested = true;
             // Fast convergence: a flow that could not grow leaves room for others.
             let shrinking = self.window_pkts < self.max_pkts;
             self.max_pkts = self.window_pkts * if shrinking { (1.0 + BETA) / 2.0 } else { 1.0 };
@@ -125,7 +130,7 @@ impl Cubic {
         }
         let rtts = (elapsed / srtt).min(2.0);
         let too_much = carries.map_or(0.0, |carries| mi.goodput / carries - SHARE_MAX);
-        if too_much > 0.0 {
+        if too_much > 0.0 && !self.contested {
             self.epoch = (self.epoch + elapsed).min(now);
             let left = 1.0 - GIVEN_BACK * too_much.min(1.0) * rtts;
             self.window_pkts = (self.window_pkts * left).max(WINDOW_MIN_PKTS);
@@ -232,6 +237,8 @@ mod tests {
         assert!((80.0..100.0).contains(&path[0].0), "{:?}", path[0]);
         let share = path[399].0 / 150.0;
         assert!((0.5..0.6).contains(&share), "{share}");
+        let contested = windows_on(Some(carries), 100.0, 60, |round| round == 1);
+        assert_eq!(contested, windows(100.0, 60, |round| round == 1));
         let little = windows_on(Some(carries), 20.0, 20, |_| false);
         assert_eq!(little, windows(20.0, 20, |_| false));
     }
