@@ -12,7 +12,7 @@
 //! place in the queue that was freed. A flow that is paced at W / RTT finds a full queue taken by those who follow their ACKs,
 //! and loses more than its share.
 //!
-//! Beside anyone half of the path is the most that can be a flow's share. So where the path is known ([`crate::cruise::own_path`]) a
+//! Beside anyone half of the path is the most that can be a flow's share. So where the path is known ([`crate::cruise`]) a
 //! window that has more does not grow, and gives the rest back little by little: BBR has two bandwidth-delay products in flight at
 //! most, so that this law takes two thirds from it and more where the buffer is deep. A loss shows that others fill the buffer: beside
 //! them the law is fair, and the path may be wider than it was.
