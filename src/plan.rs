@@ -44,13 +44,13 @@ pub enum Command {
     },
     /// Change to one rate without a new plan: reports go on under the old number.
     Steer {
-        /// The rate, for all remaining intervals; before the first plan, after each ACK while packets are in flight.
+        /// The rate, for all remaining intervals; before the first plan, after every other ACK.
         rate: Rate,
-        /// The same; before the first plan, after an ACK that leaves nothing in flight.
+        /// The same; before the first plan, after the ACK of all that was written.
         hold: Rate,
         /// The rate until then.
         now: Rate,
-        /// Their length.
+        /// Length of the intervals.
         length: Micros,
         /// The congestion window.
         cwnd: Bytes,

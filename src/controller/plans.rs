@@ -175,11 +175,11 @@ impl Controller {
             Phase::Startup(_) => self.startup_slot(),
             _ => self.steady_interval(),
         };
-        self.steered_for(length)
+        self.steered_for(length, false)
     }
 
-    /// The same, with reports of this length.
-    pub(super) fn steered_for(&mut self, length: Micros) -> Command {
+    /// The same, with reports of this length. `paused`: all that was written is acknowledged, and the holding rate is the present one.
+    pub(super) fn steered_for(&mut self, length: Micros, paused: bool) -> Command {
         let (rate, length) = (self.paced(), length.min(INTERVAL_MAX));
         let hold = self.hold_of(rate);
         self.plan = Plan {
@@ -192,7 +192,7 @@ impl Controller {
         Command::Steer {
             rate,
             hold,
-            now: rate,
+            now: if paused { hold } else { rate },
             length,
             cwnd: self.cwnd,
         }

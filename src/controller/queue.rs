@@ -61,8 +61,7 @@ impl Controller {
     /// Whether others are known to have a part of the path: it carries more than arrived lately.
     pub(super) fn is_among_others(&self) -> bool {
         let had = self.est.goodput_max().unwrap_or(self.rate);
-        let known = self.rules.path.carries().is_some();
-        known && self.rules.path.may_be_shared(had)
+        self.rules.path.is_shared(had)
     }
 
     /// What a queue action achieved.

@@ -5,7 +5,7 @@ use super::{Controller, Phase};
 use crate::aimd::Aimd;
 use crate::estimate::Mi;
 use crate::params::Algorithm;
-use crate::plan::{Command, Decision, Reason};
+use crate::plan::{Decision, Reason};
 use crate::startup::{MIN_SAMPLES, Startup, Verdict};
 use crate::units::{Micros, Rate};
 
@@ -56,13 +56,8 @@ impl Controller {
             if !train.is_first() && !ends_flight {
                 return self.wait(Reason::Wait);
             }
-            let mut command = self.steered_for(FIRST_REPORT);
-            if let Command::Steer { hold, now, .. } = &mut command
-                && ends_flight
-            {
-                // The command for the flight's first ACK may have come after its last one.
-                *now = *hold;
-            }
+            // Said again at the end of a flight: the command for its first ACK may have come after its last one.
+            let command = self.steered_for(FIRST_REPORT, ends_flight);
             return self.decide(Reason::FirstRtt, Some(command));
         }
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);

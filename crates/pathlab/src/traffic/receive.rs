@@ -149,6 +149,12 @@ fn listen(flow: usize, spec: &FlowPlan, address: Ipv4Addr) -> Result<Listener, T
     })
 }
 
+/// Takes so many bytes off those that are still to come, if any are; whether none are left now.
+fn is_the_last(left: &mut Option<u64>, bytes: usize) -> bool {
+    *left = left.map(|left| left.saturating_sub(bytes as u64));
+    left.take_if(|left| *left == 0).is_some()
+}
+
 impl Server {
     fn fail(&self, flow: usize, what: &str, cause: io::Error) {
         self.shared.fail(TrafficError::Flow {
@@ -208,21 +214,13 @@ impl Server {
                     if at < self.plan.duration {
                         self.flows[flow].borrow_mut().add(at, bytes);
                     }
-                    if let Some(left) = &mut unanswered {
-                        *left = left.saturating_sub(bytes as u64);
-                        if *left == 0 {
-                            unanswered = None;
-                            // A connection with nothing to send has room for a byte, and one that breaks is the sender's to tell.
-                            let _ = stream.try_write(&ANSWER);
-                        }
+                    if is_the_last(&mut unanswered, bytes) {
+                        // A connection with nothing to send has room for a byte, and one that breaks is the sender's to tell.
+                        let _ = stream.try_write(&ANSWER);
                     }
-                    if let Some(missing) = &mut missing {
-                        let before = *missing;
-                        *missing = missing.saturating_sub(bytes as u64);
-                        if *missing == 0 && before > 0 {
-                            // Nobody listens if the run is just over.
-                            let _ = completed.send(self.epoch + at);
-                        }
+                    if is_the_last(&mut missing, bytes) {
+                        // Nobody listens if the run is just over.
+                        let _ = completed.send(self.epoch + at);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

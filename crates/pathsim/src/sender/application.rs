@@ -29,7 +29,9 @@ impl Application {
             source,
             start_ns,
             total,
-            handshake: spec.handshake.map_or(0, |bytes| bytes.div_ceil(MSS)),
+            handshake: spec
+                .handshake
+                .map_or(0, |bytes| bytes.div_ceil(MSS).min(total)),
         }
     }
 
@@ -40,7 +42,7 @@ impl Application {
     /// Segments written by now, of which `acked` are acknowledged; all there will be, for an endless application.
     pub(super) fn written(&self, now_ns: u64, acked: u64) -> u64 {
         if acked < self.handshake {
-            return self.handshake.min(self.total);
+            return self.handshake;
         }
         let elapsed = now_ns.saturating_sub(self.start_ns);
         match self.source {
