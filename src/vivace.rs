@@ -268,18 +268,20 @@ impl Vivace {
         let mean = (first + second) / 2.0;
         let direction = mean.signum();
         let centre = self.rate.mbit();
-        // The reference of the first step is the pair of winning trials: their rate with their utility.
-        let winners = [a, b, c, d]
+        let trials = [a, b, c, d];
+        // At a bound the trials are not around the rate.
+        let lowest = trials.iter().fold(f64::MAX, |low, (x, _)| x.min(low));
+        let highest = trials.iter().fold(0.0_f64, |high, (x, _)| x.max(high));
+        let middle = (lowest + highest) / 2.0;
+        // The reference of the first step is the pair of winning trials: their rate with their utility. There are some, since
+        // rates that are all the same have no gradient.
+        let winners = trials
             .into_iter()
-            .filter(|(x, _)| (x - centre) * direction > 0.0);
+            .filter(|(x, _)| (x - middle) * direction > 0.0);
         let (sum_x, sum_u, count) = winners.fold((0.0, 0.0, 0.0), |(x, u, n), trial| {
             (x + trial.0, u + trial.1, n + 1.0)
         });
-        let last = if count > 0.0 {
-            (sum_x / count, sum_u / count)
-        } else {
-            a
-        };
+        let last = (sum_x / count, sum_u / count);
         self.spread = probe_step(params);
         self.stage = Stage::Move {
             last,

@@ -261,3 +261,19 @@ fn rounds_that_cannot_be_judged_are_repeated() {
     );
     assert_eq!(core.rate(), Rate::from_mbit(10.0));
 }
+
+#[test]
+fn at_the_highest_rate_a_better_trial_leads_no_lower() {
+    let (params, most) = (bare(), Rate::from_mbit(10.0));
+    let limits = Limits { high: most, ..WIDE };
+    for seed in 0..8 {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut core = Vivace::new(most, &params, &mut rng);
+        let trials = core.trials().map(|rate| rate.min(most));
+        let verdict = (0..4).find_map(|i| {
+            let judged = score(trials[i], trials[i].mbit());
+            core.judge(i, judged, limits, &params, &mut rng)
+        });
+        assert_eq!((verdict, core.rate()), (Some(Reason::MoveUp), most));
+    }
+}
