@@ -222,6 +222,9 @@ impl Aimd {
         let lossy = self.evidence.counts(view, patient);
         let borne = !patient && !lossy && queue <= tolerated && is_wide(view);
         let tested = if borne { self.doubt.weigh(view) } else { None };
+        if !borne && !patient {
+            self.doubt.forget();
+        }
         if lossy || tested == Some(Verdict::Test) {
             self.lossy_at = Some(view.est.now());
             self.back_off(view, None)

@@ -40,6 +40,11 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
+    /// Something else was done: the rate before a test is no longer the flow's.
+    pub(super) fn forget(&mut self) {
+        (self.test, self.lossy) = (None, 0);
+    }
+
     /// An interval in which nothing else was to be done, and whose rate no cut has just changed.
     pub(super) fn weigh(&mut self, view: &View<'_>) -> Option<Verdict> {
         let (mi, is_lossy) = (view.mi, view.mi.lost_pkts >= 1.0);
@@ -61,5 +66,25 @@ impl Doubt {
         }
         self.test = Some((view.rate, view.est.loss_floor() as f32));
         Some(Verdict::Test)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handbrake::tests::{RATE, interval, view};
+    use crate::params::Params;
+
+    #[test]
+    fn a_test_ends_with_whatever_else_is_done() {
+        let (params, seen) = (Params::default(), interval(RATE, 41_000, 50));
+        let mut doubt = Doubt::default();
+        let weigh = |doubt: &mut Doubt| doubt.weigh(&view(&params, &seen));
+        let first = (0..BORNE).find_map(|_| weigh(&mut doubt));
+        assert_eq!(first, Some(Verdict::Test));
+        let mut cut = doubt;
+        cut.forget();
+        assert_eq!(weigh(&mut cut), None, "what it had is not taken back");
+        assert_eq!(weigh(&mut doubt), Some(Verdict::InVain(RATE)));
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn sent_at(est: &mut Estimator, at: u64, gap_us: u64, rtt: impl Fn(u6
 }
 
 /// What a rule sees of an interval at [`RATE`].
-pub(super) fn view<'a>(params: &'a Params, (est, mi): &'a (Estimator, Mi)) -> View<'a> {
+pub(crate) fn view<'a>(params: &'a Params, (est, mi): &'a (Estimator, Mi)) -> View<'a> {
     View {
         mi,
         est,
