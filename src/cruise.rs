@@ -197,7 +197,7 @@ impl Cruise {
             (LET_OUT_LEAST, Reason::CruiseQueue)
         };
         let part = (queue / (est.srtt() * DRAIN_RTTS)).clamp(least, LET_OUT_MOST);
-        let below = edge * (1.0 - part);
+        let below = (edge * (1.0 - part)).min(rate);
         if !path.is_all(edge) {
             let (rate, lost) = (edge, lossy);
             return Ride::Shared(below, Edge { rate, lost });

@@ -265,3 +265,25 @@ fn an_application_that_sends_less_keeps_the_rate() {
         assert_eq!(ride, Ride::On(PATH, Reason::AppLimited));
     }
 }
+
+#[test]
+fn acks_that_come_together_end_no_cruise_at_a_higher_rate() {
+    let mut flow = Flow::new();
+    // Sent in 40 ms, arrived in 20.
+    let acks: Vec<_> = (0..200).map(|i| (200 * i, 70_000 - 100 * i, 0)).collect();
+    let raw = report(33, 1_000_000, &acks, INTERVAL_US);
+    let mi = flow.est.observe(&raw, context(Some(PATH)));
+    let params = Params::default();
+    let view = View {
+        mi: &mi,
+        est: &flow.est,
+        rate: PATH,
+        pkt_bytes: PKT,
+        params: &params,
+    };
+    let ride = flow.cruise.on_mi(&view, flow.path);
+    assert!(
+        matches!(ride, Ride::Shared(rate, _) | Ride::On(rate, _) if rate <= PATH),
+        "{ride:?}"
+    );
+}
