@@ -395,6 +395,7 @@ impl CompeteRule {
         let first = view.params.compete_secs;
         self.period = (self.period * 2.0).clamp(first, first * LONGEST);
         self.in_a_row = 0;
+        self.gone_since = Micros::ZERO;
         self.rise = Rise::default();
         Effect::Competitor {
             until: view.est.now() + self.period,

@@ -363,3 +363,14 @@ fn a_queue_that_grows_through_back_offs_is_a_competitors() {
     let crowd = [60, 68, 76, 54, 60, 68, 76, 54, 60, 68, 76, 54];
     assert!(!competes(crowd), "it falls, since all yield");
 }
+
+#[test]
+fn a_queue_that_was_empty_in_one_competition_is_not_empty_since_then_in_the_next() {
+    let params = Params::default();
+    let mut rule = after_a_competition(&params);
+    let is_alone =
+        |rule: &mut CompeteRule| with_view(&params, 40_000, 0, 1, |view| rule.is_alone(view));
+    assert!(!is_alone(&mut rule));
+    with_view(&params, 70_000, 2000, 1, |view| rule.competitor(view));
+    assert_eq!(rule.gone_since, Micros::ZERO);
+}
