@@ -183,6 +183,7 @@ impl Controller {
     /// last one if that is more, and with all that was learnt of the path. A flow of which no RTT is known starts afresh.
     pub fn readopt(&mut self, cwnd: Bytes, resume: Option<(Rate, Micros)>) -> Decision {
         self.init_cwnd = sane_window(cwnd.get() as f64, self.mss_bytes);
+        self.long_rtt = LongRtt::default();
         if let Some((_, srtt)) = resume {
             self.est.assume_rtt(srtt);
         }
@@ -304,6 +305,7 @@ impl Controller {
     /// The algorithm or its bounds have changed: a flow with an RTT goes on from its rate, one without starts anew.
     fn on_switch(&mut self) -> Decision {
         self.switched = false;
+        self.long_rtt = LongRtt::default();
         if self.est.has_rtt() {
             let command = self.settle();
             return self.decide(Reason::Switch, Some(command));

@@ -53,7 +53,7 @@ impl Controller {
     /// Whether a drain loses heavily at its own, lower rate. Then others have come since the rate to go on at was measured, and
     /// no more than what arrives now may be sent after it.
     fn is_crowded(&self, mi: &Mi) -> bool {
-        let tells = mi.asked.is_some() && !mi.stalled;
+        let tells = mi.asked.is_some() && !mi.stalled && mi.goodput > Rate::ZERO;
         let enough = mi.pkts() >= MIN_PKTS && mi.samples >= MIN_SAMPLES;
         tells && enough && self.est.excess_loss(mi) > CROWDED_LOSS
     }

@@ -527,3 +527,56 @@ fn a_request_before_the_initial_window_hides_no_path() {
     let carries = controller.rules.path.carries().unwrap();
     assert!((carries.mbit() - 8.0).abs() < 0.5, "{}", carries.mbit());
 }
+
+#[test]
+fn acks_that_come_together_lift_no_flow_beyond_what_it_sent() {
+    let (mut controller, _) = new(None, 10 * MSS);
+    controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 10], 1000));
+    let (mut highest, mut plateaus) = (controller.plan.highest(), 0);
+    // Four packets every 60 ms, whose ACKs come within 3 us.
+    for n in 0..400 {
+        let tag = u64::from(controller.plan.number) * 32 + n % 2;
+        let acks: Vec<_> = (0..4).map(|i| (i, 40_000, 0)).collect();
+        let decision = controller.on_report(&report(tag, 200_000 + n * 60_000, &acks, 0));
+        plateaus += usize::from(decision.reason == Reason::Plateau);
+        assert!(decision.rate <= highest, "{} {highest}", decision.rate);
+        highest = highest.max(controller.plan.highest());
+    }
+    assert!(plateaus > 0);
+}
+
+#[test]
+fn a_drain_that_tells_no_goodput_keeps_its_rate() {
+    let mut controller = on_an_empty_path();
+    controller.drain_to(Rate::from_mbit(7.0));
+    let before = controller.rate;
+    let tag = u64::from(controller.plan.number) * 32 + 1;
+    // Half of forty packets are lost, and all ACKs come in one microsecond.
+    let decision = controller.on_report(&report(tag, 20_000, &[(0, 60_000, 1); 20], 20_000));
+    assert_eq!((decision.reason, decision.rate), (Reason::Wait, before));
+}
+
+#[test]
+fn another_algorithm_does_not_resume_a_start() {
+    // Most packets take long, the fastest do not: no queue.
+    let slot = |plan: &Plan, at| {
+        let acks: Vec<_> = (0..20)
+            .map(|i| (i * 1000, if i == 3 { 41_000 } else { 90_000 }, 0))
+            .collect();
+        report(u64::from(plan.number) * 32 + 1, at, &acks, 40_000)
+    };
+    let resumes = |switches: bool| {
+        let mut controller = on_an_empty_path();
+        let (mi, _) = controller.on_report_measured(&slot(&controller.plan, 100_000));
+        let ended = Startup::new(Micros::ZERO);
+        controller.long_rtt = ended.long_rtt(&mi, &controller.est);
+        if switches {
+            controller.set_params(Arc::new(of(Algorithm::Vivace)));
+        }
+        (2..5).any(|n| {
+            let raw = slot(&controller.plan, 100_000 * n);
+            controller.on_report(&raw).reason == Reason::Restart
+        })
+    };
+    assert!(resumes(false) && !resumes(true));
+}
