@@ -365,6 +365,14 @@ fn a_reload_changes_running_flows_and_a_shadow_is_taken_over_from_what_it_sends(
                 let drive = policy("web", Action::Drive);
                 control.set_policies(Policies::new(vec![drive])).unwrap();
             })),
+            // What came before a plan does not tell for how long it was sent.
+            Step::Report {
+                sid: 5,
+                raw: RawReport {
+                    sdur: 0,
+                    ..report(1, 0, 110_000)
+                },
+            },
             Step::Report {
                 sid: 5,
                 raw: report(1, 1, 120_000),

@@ -117,8 +117,9 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
         let arrived = stats.counters.report_arrived();
         self.shared.govern(&mut state.governed);
         let version = self.shared.params_version.load(Ordering::Acquire);
-        let taken_over =
-            version != state.params_version && state.take_changes(sock_id, shared, version);
+        if version != state.params_version {
+            state.take_changes(sock_id, shared, version);
+        }
         let mss = state.take_mss(shared.mss(sock_id));
         let (mi, decision) = state.controller.on_report_measured(&raw);
         state.count(&raw, &decision);
@@ -151,11 +152,8 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             stale: decision.reason == Reason::Stale,
             decision: Decided::from(&decision),
         });
-        let command = if taken_over {
-            state.take_over(&self.shared, mi.send_rate).command
-        } else {
-            decision.command
-        };
+        let taken_over = state.take_over(&self.shared, mi.send_rate);
+        let command = taken_over.unwrap_or(decision).command;
         if let Some(command) = command.filter(|_| !self.is_left()) {
             self.send(command);
         }

@@ -32,6 +32,8 @@ pub(super) struct State {
     /// The flow as policies look at it.
     connection: Connection,
     pub(super) verdict: Verdict,
+    /// It is to be taken over from the kernel with the next report that tells what it sends.
+    handed_over: bool,
     /// How old it was when it came under its policy.
     met_at: Duration,
     /// How much of its life the datapath had driven it alone when it last came to the agent or under another policy, s.
@@ -73,6 +75,7 @@ impl State {
             params_version,
             connection,
             verdict,
+            handed_over: false,
             met_at: fact.map_or(Duration::ZERO, |fact| fact.age),
             alone_s: fact.map_or(0.0, |fact| fact.alone_s()),
             governed: 0,
@@ -185,9 +188,8 @@ impl State {
         self.controller.estimator().delivered_pkts()
     }
 
-    /// Parameters, and policies, have changed: the next report is answered under the new ones. Returns whether the agent
-    /// takes the flow over from the kernel with it.
-    pub(super) fn take_changes(&mut self, sock_id: u32, shared: &Shared, version: u32) -> bool {
+    /// Parameters, and policies, have changed: the next report is answered under the new ones.
+    pub(super) fn take_changes(&mut self, sock_id: u32, shared: &Shared, version: u32) {
         self.params_version = version;
         let before = self.reassign(sock_id, shared);
         let (flow, params) = (self.flow, shared.params(self.verdict.policy));
@@ -196,17 +198,21 @@ impl State {
             params: record::texts(&params),
         });
         self.controller.set_params(params);
-        before.is_observed() && self.verdict.role == Role::Driven
+        let is_driven = self.verdict.role == Role::Driven;
+        self.handed_over = is_driven && (self.handed_over || before.is_observed());
     }
 
     /// The kernel hands the flow over while its program runs: goes on from what it sends now, not from what it would have
-    /// sent.
-    pub(super) fn take_over(&mut self, shared: &Shared, sent: Rate) -> Decision {
+    /// sent, as soon as a report tells that.
+    pub(super) fn take_over(&mut self, shared: &Shared, sent: Rate) -> Option<Decision> {
         let srtt = self.controller.estimator().srtt();
-        let known = Some((sent, srtt)).filter(|_| sent > Rate::ZERO && srtt > Micros::ZERO);
-        let resume = record::resume(record::resumed(known));
+        if !self.handed_over || sent == Rate::ZERO || srtt == Micros::ZERO {
+            return None;
+        }
+        self.handed_over = false;
+        let resume = record::resume(record::resumed(Some((sent, srtt))));
         let cwnd = Bytes::from_f64(sent.bytes_in(srtt));
-        self.go_on(None, cwnd, resume, shared)
+        Some(self.go_on(None, cwnd, resume, shared))
     }
 
     /// The mean RTT sample in units of which a microsecond is `unit`, if there were any.
