@@ -137,7 +137,13 @@ impl<'a> View<'a> {
     /// Whether a queue stands that none of those who yield would leave.
     #[must_use]
     pub fn stands_high(&self) -> bool {
-        self.standing_queue() > self.est.rtt_min() * (self.params.hb_queue.get() * STANDS_HIGH)
+        let part = self.params.hb_queue.get();
+        let tolerated = if part > 0.0 {
+            self.est.rtt_min() * part
+        } else {
+            self.tolerated_queue()
+        };
+        self.standing_queue() > tolerated * STANDS_HIGH
     }
 
     /// The standing queue that is tolerated.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::estimate::SlotContext;
 use crate::estimate::tests::report;
+use crate::units::Ratio;
 
 pub(crate) const PKT: f64 = 1000.0;
 pub(crate) const RATE: Rate = Rate::from_bytes_per_sec(5e6);
@@ -97,4 +98,14 @@ fn a_crowd_s_queue_is_no_jitter_and_what_is_far_beyond_is() {
         "a fifth of what is tolerated"
     );
     assert_eq!(jitter(5000), Micros::new(17_000), "3 ms are beyond");
+}
+
+#[test]
+fn without_a_part_of_the_rtt_a_high_queue_is_more_than_is_tolerated() {
+    let off = Params {
+        hb_queue: Ratio::new(0.0),
+        ..Params::default()
+    };
+    let is_high = |rtt| view(&off, &interval(RATE, rtt, 1)).stands_high();
+    assert!(!is_high(40_010) && is_high(70_000));
 }
