@@ -316,6 +316,7 @@ impl Controller {
 
     fn on_timeout(&mut self) -> Decision {
         self.long_rtt = LongRtt::default();
+        self.rules.restart.timed_out();
         let floor = Aimd::floor(self.est.srtt(), self.est.pkt_bytes(self.mss_bytes));
         self.rate = self.bounded(if self.est.has_rtt() {
             (self.rate * 0.5).max(self.rate.min(floor))

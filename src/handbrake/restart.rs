@@ -12,7 +12,8 @@
 //! for long.
 //!
 //! Limits: without an edge it needs Vivace to find the first quarter, which is so on paths that jitter or lose packets, and for a while
-//! after the path became narrower. A restart that gained nothing is not repeated soon.
+//! after the path became narrower. A restart that gained nothing is not repeated soon; that of a flow which has all of its path is begun
+//! by the cruise ([`crate::cruise`]), which asks for nothing here.
 
 use super::{Action, Rule, View};
 use crate::estimate::{LossClass, RttStats};
@@ -79,6 +80,11 @@ impl RestartRule {
         } else {
             self.pause = Micros::ZERO;
         }
+    }
+
+    /// A timeout ends a restart that may be running: it tells nothing of the path.
+    pub fn timed_out(&mut self) {
+        self.from = Rate::ZERO;
     }
 
     /// Looks for the edge: where a step of our own makes RTTs grow. A path that loses packets has none: with
