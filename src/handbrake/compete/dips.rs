@@ -14,7 +14,8 @@
 //! little by little. So a dip is a queue that was steady, goes within an interval, stays away for about as long as such a probe, and is back
 //! within a few intervals. Dips that follow each other at this distance, or twice it where one was missed, with none between them, show
 //! BBR: two if the queue was quite steady before both of them, three or four else. BBR keeps the queue between its probes: one that is low
-//! there, later than it takes to come back, is another's, and forgets what the dips told.
+//! there, later than it takes to come back, is another's, and forgets what the dips told. What was begun because of them goes on to its end
+//! (simulated, 99 runs beside BBR: own share within .40 and .57 in .616 of them, .586 if that ends at once).
 //!
 //! Limits: nothing is seen in a buffer that BBR leaves empty between its probes, as one of a quarter of a bandwidth-delay product,
 //! where RTTs jitter by as much as the queue, or where a probe is too short for the queue to go, as in buffers of several such products.
