@@ -3,7 +3,7 @@
 
 use super::adopt::{self, Names, Ports};
 use super::config::Configuration;
-use super::control::{self, BpfView, CharView, Operator, Service, supervised};
+use super::control::{self, BpfView, CharView, Operator, Service, Sockets, supervised};
 use super::datapath::{self, BpfEnforcer, BpfFacts, CharFacts, Choice, Opened};
 use super::default_cc::DefaultCc;
 use super::log::{self, LogFormat, LogLevel};
@@ -62,8 +62,9 @@ pub(crate) struct RunArgs {
     /// ends the agent in this way, too
     #[arg(long)]
     keep: bool,
-    /// Write every report and decision to FILE, as JSON lines, for `pk3c-ccp replay`. Costs about a
-    /// microsecond and 260 bytes per report
+    /// Write every report and decision to FILE, as JSON lines, for `pk3c-ccp replay`; what is there
+    /// already is kept as FILE.old, in the place of an older one. Costs about a microsecond and 260
+    /// bytes per report
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Recording stops, with a warning, when FILE has this many MB: 1 to 1000000
@@ -126,20 +127,11 @@ pub(crate) fn run() -> Result<()> {
         max_flow_rate: datapath::max_rate(&configuration),
         ..Config::new(NAME)
     };
-    let recorder = args
-        .record
-        .as_ref()
-        .map(|file| {
-            let limit_bytes = args.record_limit * 1_000_000;
-            Recorder::create(file, limit_bytes, &args.params.0).map(Arc::new)
-        })
-        .transpose()
-        .with_context(|| format!("cannot record to {}", name_of(args.record.as_ref())))?;
     let agent = Agent {
         args,
         stays: false,
         surface: Some((configuration, log)),
-        recorder,
+        recorder: None,
         go_on,
         default: DefaultCc::new(),
     };
@@ -239,6 +231,17 @@ impl Agent<'_> {
             .map_or(Ok(()), |ports| adopt::take_over(ports, from, &self.default))
     }
 
+    /// Begins the record, if there is to be one.
+    fn record(&self) -> Result<Option<Arc<Recorder>>> {
+        let Some(file) = &self.args.record else {
+            return Ok(None);
+        };
+        let limit_bytes = self.args.record_limit * 1_000_000;
+        let recorder = Recorder::create(file, limit_bytes, &self.args.params.0)
+            .with_context(|| format!("cannot record to {}", file.display()))?;
+        Ok(Some(Arc::new(recorder)))
+    }
+
     fn restore_default(&self) -> Result<()> {
         let restored = self.default.restore();
         match &restored {
@@ -268,6 +271,9 @@ impl Agent<'_> {
             .context("the agent serves one datapath, once")?;
         let has_enforcer = enforcer.is_some();
         policy::check(&configuration, has_enforcer)?;
+        let sockets = Sockets::bind(control::place(&self.args.control), self.args.metrics)?;
+        // No agent runs with the same datapath or sockets, so none that was started by mistake displaces its record.
+        self.recorder = self.record()?;
         let refusal = privileges::Refusal::default();
         let builder = RunBuilder::new(BackendBuilder {
             sock: Confined::new(sock, self.go_on.clone(), refusal.clone()),
@@ -300,8 +306,7 @@ impl Agent<'_> {
             configuration,
             has_enforcer,
         ));
-        let place = control::place(&self.args.control);
-        let _service = Service::start(operator.clone(), place, self.args.metrics)?;
+        let _service = Service::start(operator.clone(), sockets)?;
         if self.args.default {
             self.default.take()?;
         } else if self.default.is_taken() {
@@ -366,9 +371,4 @@ impl Agent<'_> {
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
-}
-
-fn name_of(file: Option<&PathBuf>) -> String {
-    file.map(|file| file.display().to_string())
-        .unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use crate::program::REPORT_FIELDS;
 use crate::spool::Spool;
 use std::borrow::Cow;
 use std::fmt::Display;
-use std::fs::{File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -34,11 +34,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file for this user alone, or empties it, and writes the header. A record names the peers of connections,
-    /// so the file is neither another's nor behind a symbolic link that another may have made.
+    /// Creates the file for this user alone, and writes the header. What is there already is kept beside it, as `.old`. A
+    /// record names the peers of connections, so the file is neither another's nor behind a symbolic link that another may
+    /// have made.
     ///
     /// # Errors
-    /// If the file cannot be created or written, is a link, or belongs to another user.
+    /// If the file cannot be created, kept or written, is a link, or belongs to another user.
     pub fn create(path: &Path, limit_bytes: u64, params: &Params) -> io::Result<Self> {
         let mut file = create(path)?;
         let mut open = Open {
@@ -117,14 +118,13 @@ fn stopped(path: &Path, problem: &dyn Display) {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    // Nothing is emptied before it is known whose it is.
-    let opened = File::options()
-        .create(true)
-        .truncate(false)
+    let mut options = File::options();
+    options
         .write(true)
         .mode(0o600)
-        .custom_flags(nix::libc::O_NOFOLLOW)
-        .open(path);
+        .custom_flags(nix::libc::O_NOFOLLOW);
+    // Nothing is moved before it is known whose it is.
+    let opened = options.clone().create(true).truncate(false).open(path);
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(nix::libc::ELOOP) => refused(
@@ -143,8 +143,25 @@ fn create(path: &Path) -> io::Result<File> {
         )));
     }
     file.set_permissions(Permissions::from_mode(0o600))?;
-    file.set_len(0)?;
-    Ok(file)
+    if found.len() == 0 {
+        return Ok(file);
+    }
+    keep_old(path)?;
+    options.create_new(true).open(path)
+}
+
+/// Makes room for a record. The one that is there may be all that a crash has left, or that of an agent which writes it yet.
+fn keep_old(path: &Path) -> io::Result<()> {
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    let old = Path::new(&old);
+    fs::rename(path, old).map_err(|error| {
+        let why = format!(
+            "what is there cannot be kept as {}: {error}; move it, or name another file",
+            old.display()
+        );
+        io::Error::new(error.kind(), why)
+    })
 }
 
 impl Open {
@@ -161,7 +178,6 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::{chown, symlink};
 
     /// A directory of the test's own, removed at the end.
@@ -194,11 +210,23 @@ mod tests {
         record(&file).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         let header = fs::read(&file).unwrap();
-        // One that was there is emptied, and closed to others.
-        fs::write(&file, "x".repeat(header.len() + 10)).unwrap();
-        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
-        record(&file).unwrap();
-        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        // One that was there is kept, and closed to others.
+        let old = place.0.join("flows.jsonl.old");
+        for text in ["first", "second"] {
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+            record(&file).unwrap();
+            assert_eq!(fs::read(&file).unwrap(), header);
+            assert_eq!(fs::read_to_string(&old).unwrap(), text);
+            for file in [&file, &old] {
+                assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o600);
+            }
+        }
+        // What cannot be kept stays.
+        fs::remove_file(&old).unwrap();
+        fs::create_dir(&old).unwrap();
+        let refused = record(&file).err().unwrap().to_string();
+        assert!(refused.contains("flows.jsonl.old"), "{refused}");
         assert_eq!(fs::read(&file).unwrap(), header);
     }
 

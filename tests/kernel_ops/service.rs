@@ -130,3 +130,32 @@ fn kernel_ops_a_log_and_a_record_that_nobody_takes_hold_up_no_flow() {
     agent.stop();
     test.end();
 }
+
+#[test]
+fn kernel_ops_a_start_that_fails_leaves_the_record_and_another_keeps_it() {
+    let name = "kernel_ops_a_start_that_fails_leaves_the_record_and_another_keeps_it";
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let (record, old) = (File::new("kept"), File::new("kept.old"));
+    let text = |file: &File| fs::read_to_string(&file.0).unwrap_or_default();
+    fs::write(&record.0, "precious").unwrap();
+    let fails = |arguments: &[&str]| {
+        let mut agent = Agent::spawn(&[&["--record", record.name()], arguments].concat());
+        let ended = agent.wait(KNOWN);
+        assert!(ended.is_some_and(|ended| !ended.success()), "{arguments:?}");
+    };
+    fails(&["--pin-dir", "/tmp"]);
+    fails(&["--control", "/dev/null"]);
+    fails(&["--metrics", "192.0.2.1:9"]);
+    assert_eq!((text(&record), text(&old)), ("precious".into(), "".into()));
+
+    let agent = Agent::start(&["--record", record.name()]);
+    assert_eq!(text(&old), "precious");
+    let header = text(&record);
+    assert!(header.contains("pk3c-record"), "{header}");
+    fails(&[]);
+    assert_eq!((text(&record), text(&old)), (header, "precious".into()));
+    agent.stop();
+    test.end();
+}

@@ -19,7 +19,7 @@ pub(crate) use view::{BpfView, CharView};
 use super::privileges;
 use anyhow::{Context, Result};
 use server::Socket;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -37,6 +37,22 @@ pub(crate) fn place(text: &str) -> Option<PathBuf> {
     (text != "none").then(|| text.into())
 }
 
+/// Where the control plane will answer: bound, so that it is this agent's place and no other's.
+pub(crate) struct Sockets {
+    control: Option<Socket>,
+    metrics: Option<TcpListener>,
+}
+
+impl Sockets {
+    /// Listens where it is told to.
+    pub(crate) fn bind(control: Option<PathBuf>, metrics: Option<SocketAddr>) -> Result<Self> {
+        Ok(Self {
+            control: control.map(|path| Socket::bind(&path)).transpose()?,
+            metrics: metrics.map(metrics::bind).transpose()?,
+        })
+    }
+}
+
 /// The running control plane; dropped, it ends.
 pub(crate) struct Service {
     stop: Option<oneshot::Sender<()>>,
@@ -44,14 +60,12 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Listens where it is told to and answers from then on.
-    pub(crate) fn start(
-        operator: Arc<Operator>,
-        control: Option<PathBuf>,
-        metrics: Option<SocketAddr>,
-    ) -> Result<Self> {
-        let socket = control.map(|path| Socket::bind(&path)).transpose()?;
-        let listener = metrics.map(metrics::bind).transpose()?;
+    /// Answers from now on.
+    pub(crate) fn start(operator: Arc<Operator>, sockets: Sockets) -> Result<Self> {
+        let Sockets {
+            control: socket,
+            metrics: listener,
+        } = sockets;
         if let Some(socket) = &socket {
             info!(socket = %socket.path().display(), "control");
         }
