@@ -113,8 +113,8 @@ fn kernel_ops_parameters_change_while_flows_run() {
     let load = Load::over(&path, NAME, 2, Demand::Greedy);
     await_flows(&load, "driven", is_driven);
 
-    // As a whole or not at all: the second value does not fit the default of another.
-    let said = refused(&["set", "hb-loss=9%", "max-rate=2mbit"]);
+    // As a whole or not at all: the last two values do not fit each other.
+    let said = refused(&["set", "hb-loss=9%", "max-rate=2mbit", "start-rate=3mbit"]);
     assert!(
         said.contains("start-rate") && said.contains("max-rate"),
         "{said}"

@@ -3,13 +3,13 @@
 mod reload;
 
 use super::protocol::{Kind, Refusal, Request, VERSION};
-use crate::cli::config::{Configuration, Origin};
+use crate::cli::config::{Configuration, Origin, Setting};
 use crate::cli::datapath;
 use crate::cli::log::LogLevel;
 use crate::cli::replay::explain;
 use anyhow::{Result, anyhow, bail};
 use pk3c_ccp::agent::Pk3c;
-use pk3c_ccp::params::SPECS;
+use pk3c_ccp::params::{Params, SPECS, START_RATE};
 use pk3c_ccp::policy::Arm;
 use pk3c_ccp::record::Decided;
 use pk3c_ccp::stats::{Cell, FLOW_FIELDS, FlowField, FlowView, Monitor, Outcome, Trial, flow_json};
@@ -235,6 +235,13 @@ impl Operator {
                 );
             }
         }
+        let is_given =
+            |setting: &Setting| setting.name == START_RATE && setting.origin != Origin::Default;
+        let is_set = values.contains_key(START_RATE) || state.set.contains_key(START_RATE);
+        if !is_set && !state.configuration.settings.iter().any(is_given) {
+            params.start_rate = Params::default().start_rate;
+            params.bound_start_rate();
+        }
         params.validate()?;
         if params.is_exp() {
             bail!(
@@ -253,6 +260,8 @@ impl Operator {
             if was != is {
                 info!(parameter = name, was, is, "set");
                 changed.insert(name.to_owned(), json!([was, is]));
+            }
+            if values.contains_key(name) {
                 state.set.insert(name, is);
             }
         }

@@ -111,6 +111,29 @@ fn a_reload_tells_what_was_in_force_and_not_what_was_read() {
 }
 
 #[test]
+fn a_start_rate_that_nobody_gave_follows_the_bounds() {
+    let agent = Started::with("");
+    let default = agent.is("start-rate");
+    agent.set("max-rate", "1mbit").unwrap();
+    assert_eq!(agent.is("start-rate"), "1mbit");
+    agent.set("max-rate", "1gbit").unwrap();
+    assert_eq!(agent.is("start-rate"), default);
+    agent.set("min-rate", "5mbit").unwrap();
+    assert_eq!(agent.is("start-rate"), "5mbit");
+    assert_eq!(
+        agent.operator.parameters().unwrap()["start-rate"]["origin"],
+        "the default"
+    );
+    agent.set("min-rate", "1mbit").unwrap();
+    // One that was given stays, and must fit.
+    agent.set("start-rate", &default).unwrap();
+    let refused = agent.set("max-rate", "1mbit").unwrap_err().to_string();
+    assert!(refused.contains("--start-rate"), "{refused}");
+    let agent = Started::with("start-rate = \"2mbit\"\n");
+    assert!(agent.set("max-rate", "1mbit").is_err());
+}
+
+#[test]
 fn what_the_datapath_does_not_let_go_so_fast_waits() {
     let agent = Started::with("max-rate = \"1gbit\"\n");
     assert!(agent.set("max-rate", "2gbit").is_err());
