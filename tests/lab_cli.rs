@@ -550,6 +550,17 @@ fn a_full_disk_ends_the_suite_and_keeps_its_results() {
 }
 
 #[test]
+fn a_suite_whose_progress_nobody_reads_goes_on() {
+    let scratch = Scratch::new("unread");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut suite = scratch.lab_run(&["T1", "--cc", "cubic", "--reps", "2", "--no-cache"]);
+    suite.stdout(Stdio::null()).stderr(writer);
+    assert!(suite.status().unwrap().success());
+    assert_eq!(scratch.results().len(), 4);
+}
+
+#[test]
 fn an_interrupted_suite_says_how_to_go_on() {
     let scratch = Scratch::new("interrupt");
     let mut command = scratch.lab_run(&["T1", "--cc", "cubic,pk3c", "--reps", "50"]);

@@ -90,9 +90,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     };
     let void = rows.iter().filter(|row| row.is_void()).count();
     if void > 0 {
-        eprintln!(
-            "{void} rows are void: the agent drove their flows for less than 99 % of the time"
-        );
+        tell!("{void} rows are void: the agent drove their flows for less than 99 % of the time");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -126,7 +124,7 @@ fn this_program() -> Result<String> {
 fn on_host(args: &DemoArgs) -> Result<Vec<Row>> {
     let interrupt = Interrupt::on_signals().context("cannot handle signals")?;
     let options = DemoOptions::new(schemes(this_program()?, args));
-    let report = run_demo(&options, &interrupt, &mut |line| eprintln!("{line}"))?;
+    let report = run_demo(&options, &interrupt, &mut |line| tell!("{line}"))?;
     print(args, "host", &report)?;
     Ok(report.rows)
 }
@@ -142,10 +140,10 @@ fn obstacles(args: &DemoArgs) -> Result<Vec<String>> {
 }
 
 fn in_simulator(args: &DemoArgs, why: Vec<String>) -> Result<Vec<Row>> {
-    eprintln!(
+    tell!(
         "SIMULATED: what follows comes from pk3c-ccp's simulator, not from a kernel's TCP, because of"
     );
-    why.iter().for_each(|reason| eprintln!("  - {reason}"));
+    why.iter().for_each(|reason| tell!("  - {reason}"));
     let report = simulated::compare(&args.agent_args, why)?;
     print(args, "sim", &report)?;
     Ok(report.rows)
@@ -162,7 +160,12 @@ fn in_guest(args: &DemoArgs) -> Result<Vec<Row>> {
     let schemes = schemes("/bin/pk3c-ccp".into(), args);
     let report = guest::demo(&config, &schemes, args.quick, &mut |progress| {
         let row = table::row(&progress.outcome.row);
-        eprint!("[{:>2}/{}] {row}", progress.done, progress.total);
+        tell!(
+            "[{:>2}/{}] {}",
+            progress.done,
+            progress.total,
+            row.trim_end()
+        );
     })?;
     print(args, "guest", &report)?;
     Ok(report.rows)

@@ -1,5 +1,16 @@
 //! The command line: one module per verb.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+/// A line on standard error, as `eprintln!` writes it, but what goes on ends for nobody who does not listen: standard error
+/// may be closed or full.
+macro_rules! tell {
+    ($($line:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($line)*);
+    }};
+}
+
 mod adopt;
 mod config;
 mod control;
@@ -119,7 +130,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("pk3c-ccp: {error:#}");
+            tell!("pk3c-ccp: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -151,7 +151,7 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
     match done {
         // An agent's flows leave it without its help, and there may be none while its flows are there.
         Err(error) if args.hand_back.is_some() && !error.is::<Refused>() => {
-            eprintln!("pk3c-ccp: {error:#}; sockets are handed back all the same");
+            tell!("pk3c-ccp: {error:#}; sockets are handed back all the same");
         }
         Err(error) => return Err(error),
         Ok(_) => {
@@ -194,7 +194,7 @@ fn tell(args: &ExplainArgs, out: &mut impl Write) -> Result<()> {
         let answer = match client.ask(&request) {
             // A flow that was there has ended.
             Err(error) if told > 0 && error.is::<Refused>() => {
-                eprintln!("pk3c-ccp: {error:#}");
+                tell!("pk3c-ccp: {error:#}");
                 return Ok(());
             }
             other => other?,

@@ -129,7 +129,7 @@ fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
         });
         if let Some(error) = &outcome.error {
             out.flush()?;
-            eprintln!("pk3c-ccp: {}: {error}", outcome.file);
+            tell!("pk3c-ccp: {}: {error}", outcome.file);
         }
         if !args.json {
             tell(args, &outcome, out)?;
@@ -140,7 +140,7 @@ fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
     let absent = args.flows.iter().find(|flow| !flows.contains(flow));
     if let Some(absent) = absent.filter(|_| status < BAD) {
         out.flush()?;
-        eprintln!(
+        tell!(
             "pk3c-ccp: no flow has the number {absent}: {}",
             those(&flows)
         );

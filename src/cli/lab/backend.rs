@@ -242,10 +242,10 @@ fn check_path(path: &PathSpec, interrupt: &Interrupt) -> Result<SelfCheck> {
             .with_context(|| format!("self-check of {words}"))?;
         let verdict = verdict(&check);
         if check.passed {
-            eprintln!("self-check of {words}: {verdict}");
+            tell!("self-check of {words}: {verdict}");
             return Ok(check);
         }
-        eprintln!("self-check of {words} FAILED: {verdict}");
+        tell!("self-check of {words} FAILED: {verdict}");
         if attempt == ATTEMPTS {
             bail!(
                 "the emulator does not do what it should on {words}, in {ATTEMPTS} attempts ({verdict}): end what else \

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode> {
     for file in results(&args.folder)? {
         let result = read(&file)?;
         if let Some(why) = &result.void {
-            eprintln!("left out: {} is void: {why}", file.display());
+            tell!("left out: {} is void: {why}", file.display());
             continue;
         }
         match args.format {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode> {
         }
         count += 1;
     }
-    eprintln!("{count} files are in {}", out.display());
+    tell!("{count} files are in {}", out.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -75,9 +75,7 @@ pub(super) fn read(
             lineups.push(Lineup { plan, schemes });
         }
     }
-    left_out
-        .iter()
-        .for_each(|what| eprintln!("left out: {what}"));
+    left_out.iter().for_each(|what| tell!("left out: {what}"));
     if lineups.is_empty() {
         bail!("no run is left: choose other scenarios or schemes, or another --backend");
     }

@@ -145,7 +145,7 @@ pub(crate) fn run(args: &PathArgs) -> Result<ExitCode> {
         ("PK3C_SERVER", path::SERVER.to_string()),
     ];
     if !args.quiet {
-        eprintln!("{}; the far end is {}", path_in_words(&spec), path::SERVER);
+        tell!("{}; the far end is {}", path_in_words(&spec), path::SERVER);
     }
     path.begin()?;
     let server = args.server.as_ref().map(|command| {
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &PathArgs) -> Result<ExitCode> {
     };
     let report = path.close()?;
     if !args.quiet {
-        eprint!("{}", summary(&report));
+        tell!("{}", summary(&report).trim_end());
     }
     Ok(ExitCode::from(status))
 }

@@ -109,7 +109,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
     if let Some(path) = &args.html {
         std::fs::write(path, html::render(&results, &groups))
             .with_context(|| format!("cannot write the page {}", path.display()))?;
-        eprintln!("pk3c-ccp: wrote {}", path.display());
+        tell!("pk3c-ccp: wrote {}", path.display());
         if !args.json && args.format.is_none() && args.compare.is_none() {
             return Ok(ExitCode::SUCCESS);
         }

@@ -141,7 +141,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         let result = ready.conduct(index, &tasks[index]);
         result.map_err(|error| format!("{error:#}"))
     };
-    let mut tell = |line: &str| eprintln!("{line}");
+    let mut tell = |line: &str| tell!("{line}");
     suite.carry_out(&mut record, &conduct, &mut tell)?;
     conclude(&record, &tasks, &store, &interrupt)
 }
@@ -181,7 +181,7 @@ fn state_order(record: &SuiteRecord, runs: usize) {
     let orders: Vec<_> = record.order.iter().map(|order| order.join(" ")).collect();
     let shown = orders.len().min(3);
     let more = if orders.len() > shown { " | …" } else { "" };
-    eprintln!(
+    tell!(
         "{runs} runs on {}; the schemes take turns: {}{more}",
         record.backend,
         orders[..shown].join(" | ")
@@ -206,7 +206,7 @@ fn conclude(
     }
     let counts = record.counts;
     let folder = store.folder().display();
-    eprintln!(
+    tell!(
         "{} of {} runs have a result in {folder}: {} made, {} kept, {} reused",
         counts.good(),
         counts.total,
@@ -216,7 +216,7 @@ fn conclude(
     );
     for failure in &record.failures {
         let (scenario, scheme, seed) = (&failure.scenario, &failure.scheme, failure.seed);
-        eprintln!(
+        tell!(
             "FAILED: {scenario} {scheme}, seed {seed}: {}",
             failure.error
         );

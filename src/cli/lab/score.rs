@@ -46,7 +46,7 @@ pub(crate) struct ScoreArgs {
 pub(crate) fn run(args: &ScoreArgs) -> Result<ExitCode> {
     let results = report::read(&args.places)?;
     for (path, reason) in &results.unreadable {
-        eprintln!("pk3c-ccp: {} was not read: {reason}", path.display());
+        tell!("pk3c-ccp: {} was not read: {reason}", path.display());
     }
     refuse_others(&results, &args.scheme)?;
     let judged = judge(args, &results)?;
@@ -74,7 +74,7 @@ fn refuse_others(results: &Results, scheme: &str) -> Result<()> {
                 algorithm => algorithm,
             };
             let (path, revision) = (loaded.path.display(), &conditions.revision);
-            eprintln!("pk3c-ccp: {path}: the algorithm is {of} (program {revision})");
+            tell!("pk3c-ccp: {path}: the algorithm is {of} (program {revision})");
         }
         bail!(
             "{} of {} results are of another revision of the algorithm than this program's, {ALGORITHM}: make them anew \
@@ -145,9 +145,10 @@ fn judge(args: &ScoreArgs, results: &Results) -> Result<Vec<Judged>> {
         check_scenario(plan, group)?;
         match score::judge(&plan.id, &plan.scenario, &args.scheme, &groups) {
             Some(goals) => judged.push(goals),
-            None if score::has_goals(&plan.id) => eprintln!(
+            None if score::has_goals(&plan.id) => tell!(
                 "pk3c-ccp: {} is not judged: none of its runs under {} counts",
-                plan.id, args.scheme
+                plan.id,
+                args.scheme
             ),
             None => {
                 without.insert(plan.id.as_str());
@@ -156,7 +157,7 @@ fn judge(args: &ScoreArgs, results: &Results) -> Result<Vec<Judged>> {
     }
     if !without.is_empty() {
         let without: Vec<_> = without.into_iter().collect();
-        eprintln!("pk3c-ccp: no goals for {}", without.join(", "));
+        tell!("pk3c-ccp: no goals for {}", without.join(", "));
     }
     if judged.is_empty() {
         bail!(

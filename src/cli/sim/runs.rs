@@ -235,7 +235,7 @@ impl Progress {
         done.told = Instant::now();
         let part = (done.cost / self.cost).clamp(0.001, 1.0);
         let left = self.began.elapsed().as_secs_f64() * (1.0 / part - 1.0);
-        eprintln!(
+        tell!(
             "simulated {:.0} % ({} of {} runs done), about {left:.0} s left",
             part * 100.0,
             done.runs,
