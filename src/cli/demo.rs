@@ -122,6 +122,7 @@ fn this_program() -> Result<String> {
 }
 
 fn on_host(args: &DemoArgs) -> Result<Vec<Row>> {
+    doctor::no_agent_runs().context("cannot compare on this machine")?;
     let interrupt = Interrupt::on_signals().context("cannot handle signals")?;
     let options = DemoOptions::new(schemes(this_program()?, args));
     let report = run_demo(&options, &interrupt, &mut |line| tell!("{line}"))?;

@@ -176,15 +176,28 @@ impl fmt::Display for Report {
     }
 }
 
-/// Prints what was found; the exit code is non-zero if anything the agent needs is missing.
-///
-/// # Errors
-/// Only if the report cannot be written.
 /// Why the agent cannot run here, a sentence each; empty if it can.
 pub(super) fn obstacles() -> Vec<String> {
     Report::of(checks::ALL).failures().collect()
 }
 
+/// Makes sure that an agent which is to be started will not be the second one.
+///
+/// # Errors
+/// Names the one that runs.
+pub(super) fn no_agent_runs() -> anyhow::Result<()> {
+    match host::agents().first() {
+        None => Ok(()),
+        Some(pid) => anyhow::bail!(
+            "an agent runs as process {pid}, and a second one would be refused: end it first (kill {pid})"
+        ),
+    }
+}
+
+/// Prints what was found; the exit code is non-zero if anything the agent needs is missing.
+///
+/// # Errors
+/// Only if the report cannot be written.
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let report = Report::of(checks::ALL);
     let text = if args.json {

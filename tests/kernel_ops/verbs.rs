@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{File, KNOWN, SOCKET, await_flows, flow_of, is_driven, refused, told};
+use super::{File, KNOWN, SOCKET, await_flows, flow_of, is_driven, refused, told, verb};
 use crate::common::agent::Agent;
 use crate::common::load::{Demand, Load};
 use crate::common::machine::KernelTest;
@@ -203,6 +203,37 @@ fn kernel_ops_drained_flows_go_on_and_come_back() {
     let silent = outcome.silent_since(from, until + Duration::from_millis(200));
     assert_eq!(silent, 0, "flows go on while they are drained");
     path::close(path);
+    agent.stop();
+    test.end();
+}
+
+#[test]
+fn kernel_ops_what_starts_an_agent_names_the_one_that_runs() {
+    let name = "kernel_ops_what_starts_an_agent_names_the_one_that_runs";
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let agent = Agent::start(&[]);
+    let heard = refused(&["run"]);
+    assert!(
+        heard.contains("another agent is running") && !heard.contains("insmod"),
+        "{heard}"
+    );
+    let out = File::new("refused");
+    for arguments in [
+        &["demo", "--backend", "host"][..],
+        &["lab", "run", "low_rtt", "--cc", "pk3c", "--out", out.name()],
+    ] {
+        let heard = refused(arguments);
+        let process = format!("process {}", agent.id());
+        assert!(heard.contains(&process), "{arguments:?}: {heard}");
+    }
+    assert!(!out.0.exists());
+    let doctor = verb(&["doctor", "--json"]);
+    let found: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let mut checks = found["checks"].as_array().unwrap().iter();
+    let demo = checks.find(|check| check["name"] == "demo").unwrap();
+    assert_eq!(demo["status"], "warning", "{demo}");
     agent.stop();
     test.end();
 }

@@ -358,6 +358,11 @@ fn demo() -> Finding {
             "the comparison emulates paths with TUN devices, and there are none",
             "modprobe tun",
         )
+    } else if let Some(pid) = host::agents().first() {
+        Finding::warning(
+            format!("the comparison starts an agent of its own, and one runs as process {pid}"),
+            format!("end it before: kill {pid}"),
+        )
     } else {
         Finding::ok("iperf3 and TUN devices are there for `pk3c-ccp demo`")
     }

@@ -2,6 +2,7 @@
 
 use super::lineup::{Subject, agent_command, own_program};
 use super::sim;
+use crate::cli::doctor;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pathlab::Interrupt;
@@ -13,6 +14,7 @@ use pathlab::lab::result::{Conditions, Inputs, RunResult, SelfCheck};
 use pathlab::lab::run::{FlowScheme, Run};
 use pathlab::lab::suite::{ATTEMPTS, Task};
 use pathlab::requirements::{self, LoadedModules};
+use pathlab::scenario::Scheme;
 use pathlab::self_check;
 use pathsim::PathSpec;
 use pk3c_ccp::params::Params;
@@ -132,6 +134,12 @@ impl<'a> Ready<'a> {
                     // Thousands of flows have few schemes.
                     schemes.sort_by(|a, b| a.name().cmp(b.name()));
                     schemes.dedup();
+                }
+                if schemes
+                    .iter()
+                    .any(|scheme| matches!(scheme, Scheme::Agent { .. }))
+                {
+                    doctor::no_agent_runs().context("cannot measure the agent on this machine")?;
                 }
                 requirements::check(&schemes)
                     .context("use sudo where root is missing, or `--backend sim`")?
