@@ -1,8 +1,8 @@
 //! `pk3c-ccp detach`: tidies up after an agent that was killed.
 
 use super::default_cc::DefaultCc;
-use super::{NAME, PIN_DIR, control};
-use anyhow::{Context, Result};
+use super::{NAME, PIN_DIR, control, show};
+use anyhow::{Context, Result, bail};
 use ccp_char::CharIpc;
 use std::path::{Path, PathBuf};
 
@@ -25,24 +25,31 @@ pub(crate) fn run(args: &DetachArgs) -> Result<()> {
     }
     let removed = ccp_bpf::detach(&config).context("cannot detach")?;
     let restored = DefaultCc::new().restore()?;
-    if let Some(default) = &restored {
-        println!("the system's congestion control is {default} again");
-    }
     control::remove_abandoned(control::SOCKET.as_ref())
         .context("cannot remove the control socket")?;
+    if let Some(default) = &restored {
+        show(&format!(
+            "the system's congestion control is {default} again\n"
+        ))?;
+    }
+    let pins = args.pin_dir.display();
     if removed {
-        println!(
-            "removed the registration and pins in {}",
-            args.pin_dir.display()
-        );
-        println!("connections that used {NAME} go on under the kernel's Cubic from inside it");
+        show(&format!(
+            "removed the registration and pins in {pins}\n\
+             connections that used {NAME} go on under the kernel's Cubic from inside it\n"
+        ))?;
     } else if Path::new(ccp_char::DEVICE).exists() {
-        println!(
+        show(
             "nothing to remove: the kernel module has the names, and without an agent its flows run CUBIC \
-             (rmmod tcp_ccp removes it, once no connection uses it)"
+             (rmmod tcp_ccp removes it, once no connection uses it)\n",
+        )?;
+    } else if DefaultCc::is_available(NAME)? {
+        bail!(
+            "{NAME} is still registered, and not by pins in {pins}: if an agent was started with another --pin-dir, \
+             give detach the same; else `bpftool struct_ops` or `lsmod` finds its owner"
         );
     } else if restored.is_none() {
-        println!("nothing to remove: no pins in {}", args.pin_dir.display());
+        show(&format!("nothing to remove: no pins in {pins}\n"))?;
     }
     Ok(())
 }

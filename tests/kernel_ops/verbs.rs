@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use super::{File, KNOWN, SOCKET, await_flows, flow_of, is_driven, refused, told, verb};
-use crate::common::agent::Agent;
+use crate::common::agent::{Agent, PROGRAM};
 use crate::common::load::{Demand, Load};
-use crate::common::machine::KernelTest;
+use crate::common::machine::{self, KernelTest};
 use crate::common::{NAME, eventually, path};
 use serde_json::Value;
 
@@ -235,5 +236,31 @@ fn kernel_ops_what_starts_an_agent_names_the_one_that_runs() {
     let demo = checks.find(|check| check["name"] == "demo").unwrap();
     assert_eq!(demo["status"], "warning", "{demo}");
     agent.stop();
+    test.end();
+}
+
+#[test]
+fn kernel_ops_detach_says_what_it_cannot_remove() {
+    let Some(test) = KernelTest::begin("kernel_ops_detach_says_what_it_cannot_remove") else {
+        return;
+    };
+    let elsewhere = ["--pin-dir", "/sys/fs/bpf/pk3c-ccp-elsewhere"];
+    Agent::start(&[&["--default"], &elsewhere[..]].concat()).kill9();
+    let heard = refused(&["detach"]);
+    assert!(
+        heard.contains("still registered") && heard.contains("--pin-dir"),
+        "{heard}"
+    );
+    assert!(refused(&["run"]).contains("pins elsewhere"));
+    // Nobody has to read what comes of it.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut detach = Command::new(PROGRAM);
+    let output = detach.arg("detach").args(elsewhere).stdout(full).output();
+    let heard = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(
+        heard.contains("space") && !heard.contains("panicked"),
+        "{heard}"
+    );
+    assert!(!machine::is_registered());
     test.end();
 }

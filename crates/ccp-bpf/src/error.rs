@@ -50,7 +50,7 @@ pub enum Error {
     },
     /// The name is registered by something else.
     #[error(
-        "the congestion control '{name}' is already registered by something else (a kernel module, or an agent without pins): unload that first, or choose another name"
+        "the congestion control '{name}' is already registered by something else (a kernel module, or an agent with pins elsewhere): unload that first, name the agent's directory of pins, or choose another name"
     )]
     NameTaken {
         /// The name.

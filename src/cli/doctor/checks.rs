@@ -235,7 +235,8 @@ fn name() -> Finding {
         ([], true, false) => Finding::failed(
             format!("{NAME} is registered, but not by an agent with pins in {PIN_DIR}"),
             format!(
-                "find its owner with `bpftool struct_ops` or `lsmod` and unregister {NAME} there"
+                "if an agent was started with another --pin-dir, start it so again, or: pk3c-ccp detach --pin-dir DIR; \
+                 else find the owner with `bpftool struct_ops` or `lsmod` and unregister {NAME} there"
             ),
         ),
     }
