@@ -75,7 +75,8 @@ enum Verb {
     Explain(operate::ExplainArgs),
     /// Change parameters of a running agent, for all its flows at once; or list them
     Set(operate::SetArgs),
-    /// Have a running agent read its configuration file again, as SIGHUP does
+    /// Have a running agent read its configuration file again, as SIGHUP does; one that was started
+    /// without --config has none, and refuses
     Reload(operate::ReloadArgs),
     /// Change what a running agent logs
     Log(operate::LogArgs),

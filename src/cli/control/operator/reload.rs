@@ -9,7 +9,7 @@
 use super::{FIXED, Operator};
 use crate::cli::config::{Configuration, POLICY};
 use crate::cli::policy;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use pk3c_ccp::agent::Pk3c;
 use pk3c_ccp::params::{Params, SPECS};
 use pk3c_ccp::units::Rate;
@@ -40,6 +40,9 @@ impl Operator {
 
     fn try_reload(&self) -> Result<Value> {
         let mut state = self.state();
+        if state.configuration.file.is_none() {
+            bail!("the agent was started without --config: there is no file to read again");
+        }
         let next = state.configuration.read_again()?;
         policy::check(&next, self.has_enforcer)?;
         self.log.set(&next.args.log)?;

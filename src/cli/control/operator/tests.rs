@@ -1,6 +1,7 @@
 use super::*;
 use pk3c_ccp::agent;
 use pk3c_ccp::stats::{DatapathCounts, DatapathView, FlowSample, Stats};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,8 +39,13 @@ impl Started {
         let name = format!("pk3c-operator-{}-{number}.toml", std::process::id());
         let file = std::env::temp_dir().join(name);
         std::fs::write(&file, text).unwrap();
-        let mut line = ["pk3c-ccp", "run", "--config"].map(Into::into).to_vec();
-        line.push(file.clone().into());
+        let line = ["pk3c-ccp", "run", "--config"].map(Into::into);
+        let operator = Self::operator(line.into_iter().chain([file.clone().into()]));
+        Self { operator, file }
+    }
+
+    /// What a command line makes.
+    fn operator(line: impl IntoIterator<Item = OsString>) -> Operator {
         let configuration = Configuration::read(line).unwrap();
         let (params, stats) = (configuration.args.params.0.clone(), Arc::<Stats>::default());
         let algorithm = (!params.is_exp()).then(|| {
@@ -51,8 +57,7 @@ impl Started {
         });
         let monitor = Arc::new(Monitor::new(stats, Arc::new(Empty), Instant::now()));
         let log = LogLevel::deaf();
-        let operator = Operator::new(algorithm, monitor, log, configuration, true);
-        Self { operator, file }
+        Operator::new(algorithm, monitor, log, configuration, true)
     }
 
     /// What a reload of this text says: what changed, and what waits.
@@ -131,6 +136,17 @@ fn a_start_rate_that_nobody_gave_follows_the_bounds() {
     assert!(refused.contains("--start-rate"), "{refused}");
     let agent = Started::with("start-rate = \"2mbit\"\n");
     assert!(agent.set("max-rate", "1mbit").is_err());
+}
+
+#[test]
+fn without_a_file_there_is_nothing_to_read_again() {
+    let operator = Started::operator(["pk3c-ccp", "run"].map(Into::into));
+    let values = BTreeMap::from([("hb-loss".to_owned(), "7%".to_owned())]);
+    operator.set(&values).unwrap();
+    let refused = operator.reload().unwrap_err().to_string();
+    assert!(refused.contains("--config"), "{refused}");
+    let hb_loss = &operator.parameters().unwrap()["hb-loss"];
+    assert_eq!(hb_loss["value"], "7%", "{refused}");
 }
 
 #[test]
