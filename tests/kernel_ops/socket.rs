@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{KNOWN, SOCKET, told, verb};
+use super::{KNOWN, SOCKET, status, told, verb};
 use crate::common::agent::{Agent, PROGRAM};
 use crate::common::machine::{self, KernelTest};
 use crate::common::{NOBODY, eventually};
@@ -153,5 +154,30 @@ fn kernel_ops_the_control_socket_bears_abuse() {
     told(&["detach"]);
     assert!(!Path::new(SOCKET).exists(), "detach leaves the socket");
     Agent::start(&["--control", "none"]).stop();
+    test.end();
+}
+
+#[test]
+fn kernel_ops_what_a_client_that_has_gone_has_asked_is_not_done() {
+    let name = "kernel_ops_what_a_client_that_has_gone_has_asked_is_not_done";
+    let Some(test) = KernelTest::begin(name) else {
+        return;
+    };
+    let agent = Agent::start(&[]);
+    let drain = b"{\"v\":1,\"do\":\"drain\",\"drain\":true}\n";
+    agent.freeze();
+    Raw::open().send(drain);
+    let mut patient = Raw::open();
+    patient.send(b"{\"v\":1,\"do\":\"status\"}\n");
+    agent.thaw();
+    // Clients are served in the order in which they came.
+    assert_eq!(patient.answer().unwrap()["ok"]["stats"]["draining"], 0);
+    assert_eq!(status()["stats"]["draining"], 0);
+    // One that listens, but has nothing more to say, is still there.
+    let mut last = Raw::open();
+    last.send(drain);
+    last.0.get_ref().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(last.answer().unwrap()["ok"]["draining"], true);
+    agent.stop();
     test.end();
 }

@@ -3,13 +3,14 @@
 use super::protocol::{Request, VERSION};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest answer: all flows of a full table take half of it.
 const ANSWER_MAX: u64 = 64 << 20;
+/// For an answer, and for room to ask.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Which agent is meant.
@@ -60,7 +61,13 @@ impl Client {
         let mut asked = serde_json::to_value(request)?;
         asked["v"] = VERSION.into();
         asked["id"] = self.id.into();
-        let broken = "the agent does not answer (stopped or hung?)";
+        let broken = |error: io::Error| match error.kind() {
+            ErrorKind::WouldBlock => anyhow!(
+                "the agent has not answered for {} s (stopped or hung?): what it was asked it may yet do, should it go on",
+                PATIENCE.as_secs()
+            ),
+            _ => anyhow!("the agent does not answer: {error}"),
+        };
         // An agent that refuses at once has closed its end already, and its reason is still to be read.
         let sent = self
             .stream
@@ -68,8 +75,8 @@ impl Client {
             .write_all(format!("{asked}\n").as_bytes());
         let mut line = String::new();
         let read = (&mut self.stream).take(ANSWER_MAX).read_line(&mut line);
-        if read.with_context(|| broken)? == 0 {
-            sent.context(broken)?;
+        if read.map_err(broken)? == 0 {
+            sent.map_err(broken)?;
             bail!("the agent has ended the conversation");
         }
         let mut answer: Value = serde_json::from_str(&line)
@@ -78,5 +85,21 @@ impl Client {
             bail!(Refused(message.to_owned()));
         }
         Ok(answer["ok"].take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_nobody_answers_may_yet_be_carried_out() {
+        let (stream, _agent) = UnixStream::pair().unwrap();
+        let patience = Some(Duration::from_millis(10));
+        stream.set_read_timeout(patience).unwrap();
+        let stream = BufReader::new(stream);
+        let mut client = Client { stream, id: 0 };
+        let said = client.ask(&Request::Version {}).unwrap_err().to_string();
+        assert!(said.contains("15 s") && said.contains("may yet"), "{said}");
     }
 }

@@ -1,14 +1,16 @@
 //! The control socket: one client is one task, and none of them can hold up another or the agent.
 //!
 //! Limits: [`REQUEST_MAX`] bytes in a request, [`CLIENTS_MAX`] clients, a minute of silence, ten seconds to take an
-//! answer. Only root and the agent's own user are heard, whatever the socket's mode says.
+//! answer; what is asked by one that has gone is not done. Only root and the agent's own user are heard, whatever the socket's mode says.
 
 use super::operator::Operator;
 use super::protocol::{self, Kind, REQUEST_MAX, Refusal};
 use anyhow::{Context, Result, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
@@ -194,6 +196,10 @@ async fn converse(stream: UnixStream, operator: &Operator) -> io::Result<()> {
             }
             Ok(Ok(Read::Line)) => {}
         }
+        // It was told that nothing has come of it, perhaps a while ago.
+        if is_gone(to.as_ref()) {
+            return Ok(());
+        }
         let (id, request) = protocol::read(&line);
         let answer = match request.and_then(|request| operator.answer(request)) {
             Ok(done) => json!({"v": protocol::VERSION, "id": id, "ok": done}),
@@ -201,6 +207,14 @@ async fn converse(stream: UnixStream, operator: &Operator) -> io::Result<()> {
         };
         send(&mut to, &answer).await?;
     }
+}
+
+/// Whether the client has closed its end; one that has only said all that it wants to say has not.
+fn is_gone(stream: &UnixStream) -> bool {
+    let mut end = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let looked = poll(&mut end, PollTimeout::ZERO);
+    let has = |event| end[0].revents().is_some_and(|seen| seen.contains(event));
+    looked.is_ok() && has(PollFlags::POLLHUP)
 }
 
 #[derive(Debug, PartialEq, Eq)]
