@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::config::Configuration;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use ccp_bpf::{Config, Datapath, Governance, Mode};
 use ccp_char::CharIpc;
 use clap::ValueEnum;
@@ -38,7 +38,17 @@ pub(crate) fn open(choice: Choice, config: Config, device: &Path) -> Result<Open
         let datapath = Datapath::start(config).context("cannot start the eBPF datapath")?;
         Ok(Opened::Bpf(Box::new(datapath)))
     };
-    let module = || CharIpc::open(device).context("cannot use the kernel module");
+    let module = || {
+        let sock = CharIpc::open(device).context("cannot use the kernel module")?;
+        if module_names().is_empty() {
+            bail!(
+                "cannot use {}: no kernel module has registered {NAME} or ccp, so it is no CCP device, or its module \
+                 is not ready: load the module (insmod ccp-kernel/ccp.ko), or name its device with --device",
+                device.display()
+            );
+        }
+        Ok(sock)
+    };
     match choice {
         Choice::Bpf => bpf(config),
         Choice::Char => module().map(Opened::Char),
@@ -51,12 +61,20 @@ pub(crate) fn open(choice: Choice, config: Config, device: &Path) -> Result<Open
                 info!(device = %device.display(), "no kernel module is loaded, so eBPF is the datapath");
                 Ok(opened)
             }
-            Err(error) => Err(anyhow!(
+            Err(error) if needs_another_kernel(&error) => Err(anyhow!(
                 "{error:#}; where eBPF cannot be had, the kernel module can: \
                  make -C ccp-kernel && insmod ccp-kernel/ccp.ko, then start again"
             )),
+            error => error,
         },
     }
+}
+
+/// Whether this kernel can run no datapath in eBPF, whatever its user does.
+fn needs_another_kernel(error: &anyhow::Error) -> bool {
+    use ccp_bpf::Error;
+    let of_bpf = error.downcast_ref();
+    of_bpf.is_some_and(|error| matches!(error, Error::Kernel { .. } | Error::NoBtf))
 }
 
 /// The fastest that any connection may go under a configuration, bytes/s. The datapath keeps it, whatever the agent asks

@@ -209,6 +209,33 @@ fn kernel_ops_drained_flows_go_on_and_come_back() {
 }
 
 #[test]
+fn kernel_ops_a_start_that_cannot_be_says_what_is_wrong() {
+    let Some(test) = KernelTest::begin("kernel_ops_a_start_that_cannot_be_says_what_is_wrong")
+    else {
+        return;
+    };
+    let module = "insmod";
+    for (arguments, said) in [
+        (&["--pin-dir", "/sys/fs/bpf"][..], "name a directory in it"),
+        (
+            &["--pin-dir", "/sys/fs/bpf/pk3c-none/x"],
+            "/sys/fs/bpf/pk3c-none does not exist",
+        ),
+        (&["--pin-dir", "/tmp/x"], "mount -t bpf"),
+    ] {
+        let heard = refused(&[&["run"], arguments].concat());
+        assert!(heard.contains(said) && !heard.contains(module), "{heard}");
+    }
+    // A device, but not one of CCP.
+    let heard = refused(&["run", "--datapath", "char", "--device", "/dev/null"]);
+    assert!(
+        heard.contains("/dev/null") && heard.contains(module),
+        "{heard}"
+    );
+    test.end();
+}
+
+#[test]
 fn kernel_ops_what_starts_an_agent_names_the_one_that_runs() {
     let name = "kernel_ops_what_starts_an_agent_names_the_one_that_runs";
     let Some(test) = KernelTest::begin(name) else {

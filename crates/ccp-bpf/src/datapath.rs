@@ -206,12 +206,7 @@ impl Datapath {
         config.validate()?;
         let lock = lock(&config)?;
         let kernel = Kernel::probe()?;
-        let parent = config.pin_dir.parent().unwrap_or(Path::new("/"));
-        if !sys::is_bpffs(parent) {
-            return Err(Error::NoBpfFs {
-                path: config.pin_dir.clone(),
-            });
-        }
+        check_place(&config.pin_dir)?;
         own_dir::is_there(&config.pin_dir)?;
         if !kernel.has_cubic {
             warn!("this kernel has no Cubic for BPF to call: Reno is the fallback");
@@ -402,6 +397,24 @@ fn lock(config: &Config) -> Result<Lock, Error> {
         name: name.clone(),
         lock: config.lock_dir.join(file),
     })
+}
+
+/// Whether pins can go there: into a directory of their own, in a BPF file system.
+fn check_place(pin_dir: &Path) -> Result<(), Error> {
+    let path = pin_dir.to_owned();
+    let parent = pin_dir.parent().unwrap_or(Path::new("/"));
+    if sys::is_bpffs(parent) {
+        return Ok(());
+    }
+    let why = if sys::is_bpffs(pin_dir) {
+        "it is a BPF file system itself: name a directory in it".to_owned()
+    } else if !parent.exists() {
+        let parent = parent.display();
+        format!("{parent} does not exist: create it, or name another directory")
+    } else {
+        return Err(Error::NoBpfFs { path });
+    };
+    Err(Error::PinDir { path, why })
 }
 
 fn load(config: &Config, kernel: Kernel) -> Result<(), Error> {

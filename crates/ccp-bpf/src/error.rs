@@ -26,6 +26,14 @@ pub enum Error {
         /// What was looked for and not found.
         missing: &'static str,
     },
+    /// Pins cannot be there, though there is a BPF file system.
+    #[error("{} cannot hold the pins, as {why}", path.display())]
+    PinDir {
+        /// The directory for the pins.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
     /// There is no BPF file system where the pins should go.
     #[error("{} is not in a BPF file system: mount one with `mount -t bpf bpf /sys/fs/bpf`", path.display())]
     NoBpfFs {
