@@ -5,9 +5,12 @@
 mod common;
 
 use common::machine::KernelTest;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use pathlab::lab::result::RunResult;
 use pathlab::lab::suite::SuiteRecord;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -166,5 +169,29 @@ fn kernel_without_root_the_host_is_refused_with_a_remedy() {
         "{said}"
     );
     assert!(!scratch.0.join("out").exists());
+    test.end();
+}
+
+/// A terminal's Ctrl-C, which iperf3 gets, too.
+#[test]
+fn kernel_an_interrupted_demo_says_how_far_it_came() {
+    let Some(test) = KernelTest::begin("kernel_an_interrupted_demo_says_how_far_it_came") else {
+        return;
+    };
+    let mut demo = Command::new(PROGRAM)
+        .args(["demo", "--backend", "host"])
+        .process_group(0)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(demo.stderr.take().unwrap()).lines();
+    let first = told.next().unwrap().unwrap();
+    assert!(first.starts_with("[ 1/18]"), "{first}");
+    let group = Pid::from_raw(demo.id().try_into().unwrap());
+    killpg(group, Signal::SIGINT).unwrap();
+    let said: Vec<_> = told.map(Result::unwrap).collect();
+    assert!(!demo.wait().unwrap().success());
+    assert_eq!(said, ["pk3c-ccp: interrupted after 0 of 18 runs"]);
     test.end();
 }

@@ -6,7 +6,7 @@ use super::{NAME, doctor, show};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pathlab::Interrupt;
-use pathlab::demo::{DemoOptions, run_demo};
+use pathlab::demo::{DemoError, DemoOptions, run_demo};
 use pathlab::guest;
 use pathlab::requirements::{self, Missing};
 use pathlab::row::Row;
@@ -125,7 +125,13 @@ fn on_host(args: &DemoArgs) -> Result<Vec<Row>> {
     doctor::no_agent_runs().context("cannot compare on this machine")?;
     let interrupt = Interrupt::on_signals().context("cannot handle signals")?;
     let options = DemoOptions::new(schemes(this_program()?, args));
-    let report = run_demo(&options, &interrupt, &mut |line| tell!("{line}"))?;
+    let done = run_demo(&options, &interrupt, &mut |line| tell!("{line}"));
+    if let Err(DemoError::Interrupted { report, .. }) = &done
+        && !report.rows.is_empty()
+    {
+        print(args, "host", report)?;
+    }
+    let report = done?;
     print(args, "host", &report)?;
     Ok(report.rows)
 }

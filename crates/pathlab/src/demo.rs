@@ -158,13 +158,21 @@ pub enum DemoError {
         /// Why.
         cause: RunError,
     },
+    /// The user wants to stop.
+    #[error("interrupted after {} of {planned} runs", .report.rows.len())]
+    Interrupted {
+        /// What the runs before came to.
+        report: Box<DemoReport>,
+        /// All that were to be made.
+        planned: usize,
+    },
 }
 
 /// Runs the comparison on this machine. `progress` is given lines to show as it goes on: which run
 /// begins and how long all of them still take, and each result.
 ///
 /// # Errors
-/// [`DemoError`]; the first run that fails, or an interrupt, ends it.
+/// [`DemoError`]; the first run that fails, or an interrupt, which has the report so far, ends it.
 pub fn run_demo(
     options: &DemoOptions,
     interrupt: &Interrupt,
@@ -182,7 +190,16 @@ pub fn run_demo(
             run.duration.as_secs(),
             demo.time_left().as_secs(),
         ));
-        let result = demo.carry_out(run, progress)?;
+        let result = match demo.carry_out(run, progress) {
+            // What was interrupted fails in many ways.
+            Err(_) if interrupt.is_raised() => {
+                return Err(DemoError::Interrupted {
+                    planned: demo.planned,
+                    report: Box::new(demo.report()),
+                });
+            }
+            carried => carried?,
+        };
         progress(table::row(&result.row).trim_end());
         demo.keep(run, result);
     }
