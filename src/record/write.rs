@@ -8,7 +8,7 @@ use crate::spool::Spool;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -59,7 +59,7 @@ impl Recorder {
         }
         let name = path.to_owned();
         let spool = Spool::start("record", WAITING_MAX, move |text| {
-            let written = file.write_all(text);
+            let written = append(&mut file, text);
             if let Err(error) = &written {
                 stopped(&name, error);
             }
@@ -111,6 +111,19 @@ impl Recorder {
     pub fn is_open(&self) -> bool {
         !self.open().has_ended
     }
+}
+
+/// Writes lines; if they do not all fit, none that is cut off.
+fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
+    let began = file.stream_position();
+    file.write_all(lines).inspect_err(|_| {
+        // A pipe has no position, and cannot be shortened.
+        if let (Ok(began), Ok(is)) = (began, file.stream_position()) {
+            let written = &lines[..lines.len().min((is - began) as usize)];
+            let end = written.iter().rposition(|byte| *byte == b'\n');
+            let _ = file.set_len(began + end.map_or(0, |at| at as u64 + 1));
+        }
+    })
 }
 
 fn stopped(path: &Path, problem: &dyn Display) {
@@ -179,6 +192,7 @@ impl Open {
 mod tests {
     use super::*;
     use std::os::unix::fs::{chown, symlink};
+    use std::process::Command;
 
     /// A directory of the test's own, removed at the end.
     struct Place(PathBuf);
@@ -253,6 +267,38 @@ mod tests {
         let refused = record(&file).err().unwrap().to_string();
         assert!(refused.contains("user 65534"), "{refused}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    }
+
+    /// A full disk, as the kernel tells it of a file that may not grow.
+    #[test]
+    fn a_full_disk_cuts_no_line_off() {
+        const ROOM: &str = "PK3C_TEST_ROOM";
+        let name = "record::write::tests::a_full_disk_cuts_no_line_off";
+        if std::env::var_os(ROOM).is_none() {
+            let script = "trap '' XFSZ; ulimit -f 64; exec \"$0\" --exact \"$1\"";
+            let mut limited = Command::new("bash");
+            limited
+                .args(["-c", script])
+                .arg(std::env::current_exe().unwrap());
+            let output = limited.arg(name).env(ROOM, "little").output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            return;
+        }
+        let place = Place::new("full");
+        let file = place.0.join("flows.jsonl");
+        let recorder = record(&file).unwrap();
+        let mut flow = 0;
+        while recorder.is_open() {
+            recorder.write(&Line::End { flow, at_s: 0.0 });
+            flow += 1;
+        }
+        drop(recorder);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(
+            text.ends_with("}\n") && text.len() > 60 << 10,
+            "{}",
+            text.len()
+        );
     }
 
     #[test]
