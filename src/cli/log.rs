@@ -1,12 +1,12 @@
 //! The agent's log on standard error, whose level can change while it runs. A thread of its own writes it: standard error
-//! may be a terminal that somebody has stopped, and flows do not wait. Lines for which there is no more room are lost, and
-//! the log says how many once it goes on.
+//! may be a terminal that somebody has stopped, and flows do not wait. Lines for which there is no more room, or that it
+//! refuses, are lost, and the log says how many once it goes on.
 
 use super::nearest;
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use pk3c_ccp::spool::Spool;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tracing::warn;
@@ -84,22 +84,52 @@ struct Lines {
 impl Lines {
     /// Lines to a writer; `tell` is told how many were lost once it takes some again.
     fn to(
-        mut writer: impl Write + Send + 'static,
+        writer: impl Write + Send + 'static,
         tell: impl Fn(u64) + Send + 'static,
     ) -> io::Result<Self> {
         let lost = Arc::<AtomicU64>::default();
         let missed = lost.clone();
+        let mut sink = Sink {
+            writer,
+            is_torn: false,
+        };
         let spool = Spool::start("log", WAITING_MAX, move |text| {
-            // Of a log that cannot be written nobody can be told.
-            let _ = writer.write_all(text);
-            match missed.swap(0, Relaxed) {
-                0 => {}
-                lines => tell(lines),
+            let refused = sink.take(text);
+            let lines = missed.fetch_add(refused, Relaxed);
+            // While the log cannot be written nobody can be told.
+            if refused == 0 && lines > 0 {
+                tell(missed.swap(0, Relaxed));
             }
             true
         })?;
         let spool = Arc::new(spool);
         Ok(Self { spool, lost })
+    }
+}
+
+/// What the log is written to.
+struct Sink<W> {
+    writer: W,
+    /// The last line lacks its end.
+    is_torn: bool,
+}
+
+impl<W: Write> Sink<W> {
+    /// Writes lines; returns how many of them were refused.
+    fn take(&mut self, lines: &[u8]) -> u64 {
+        // What comes now is no part of a line that was cut off.
+        self.is_torn = self.is_torn && self.writer.write_all(b"\n").is_err();
+        let mut rest = lines;
+        while !self.is_torn && !rest.is_empty() {
+            match self.writer.write(rest) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+                Ok(written) => rest = &rest[written..],
+            }
+        }
+        let written = &lines[..lines.len() - rest.len()];
+        self.is_torn |= !rest.is_empty() && written.last().is_some_and(|byte| *byte != b'\n');
+        rest.iter().filter(|byte| **byte == b'\n').count() as u64
     }
 }
 
@@ -206,5 +236,42 @@ mod tests {
         let lost: u64 = losses.try_iter().sum();
         assert!(lost > 0 && shown.is_multiple_of(line.len()));
         assert_eq!(shown / line.len() + lost as usize, 4096);
+    }
+
+    /// A disk with room for so many bytes.
+    #[derive(Default)]
+    struct Disk {
+        room: usize,
+        file: Vec<u8>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let fit = text.len().min(self.room);
+            if fit == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            self.room -= fit;
+            self.file.extend_from_slice(&text[..fit]);
+            Ok(fit)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_a_full_disk_refuses_are_counted_and_none_is_glued_to_them() {
+        let mut sink = Sink {
+            writer: Disk::default(),
+            is_torn: false,
+        };
+        sink.writer.room = 9;
+        assert_eq!(sink.take(b"first\nsecond\nthird\n"), 2);
+        assert_eq!(sink.take(b"fourth\n"), 1);
+        sink.writer.room = 100;
+        assert_eq!(sink.take(b"fifth\n"), 0);
+        assert_eq!(sink.take(b"sixth\n"), 0);
+        assert_eq!(sink.writer.file, b"first\nsec\nfifth\nsixth\n");
     }
 }
