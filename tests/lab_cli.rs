@@ -560,6 +560,22 @@ fn a_suite_whose_progress_nobody_reads_goes_on() {
     assert_eq!(scratch.results().len(), 4);
 }
 
+/// A folder that cannot be made, whoever asks.
+#[test]
+fn a_suite_does_without_a_cache_that_cannot_be_written() {
+    let scratch = Scratch::new("uncached");
+    fs::write(scratch.path("cache"), "no folder").unwrap();
+    let mut suite = scratch.lab_run(&["T1-short", "--cc", "cubic", "--reps", "1"]);
+    let output = suite.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("--no-cache") && said.contains("--cache names"),
+        "{said}"
+    );
+    assert_eq!(scratch.results().len(), 1);
+}
+
 #[test]
 fn an_interrupted_suite_says_how_to_go_on() {
     let scratch = Scratch::new("interrupt");

@@ -55,10 +55,10 @@ impl Cache {
     pub fn keep(&self, result: &RunResult) -> Result<(), StoreError> {
         let file = self.file_of(&result.inputs);
         let folder = file.parent().unwrap_or(&self.folder);
-        fs::create_dir_all(folder).map_err(|cause| StoreError::Folder {
-            folder: folder.to_owned(),
+        let kept = fs::create_dir_all(folder).and_then(|()| write_whole(&file, result));
+        kept.map_err(|cause| StoreError::Cache {
+            folder: self.folder.clone(),
             cause,
-        })?;
-        write_whole(&file, result)
+        })
     }
 }

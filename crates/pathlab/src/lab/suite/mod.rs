@@ -208,8 +208,11 @@ impl Suite<'_> {
             result.conditions.self_check.clone_from(&task.self_check);
             self.store.keep(&result)?;
             let Some(why) = &result.void else {
-                if let Some(cache) = self.cache.filter(|_| task.reusable) {
-                    cache.keep(&result)?;
+                // The result is there; only later suites have to do without it.
+                if let Some(cache) = self.cache.filter(|_| task.reusable)
+                    && let Err(error) = cache.keep(&result)
+                {
+                    lock(state).say(&task.inputs, &error.to_string());
                 }
                 return Ok(Made::Good(Box::new(result)));
             };

@@ -27,6 +27,14 @@ pub enum StoreError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The cache.
+    #[error("cannot keep results in the cache {}: {cause}; --cache names another folder, --no-cache none", .folder.display())]
+    Cache {
+        /// Its folder.
+        folder: PathBuf,
+        /// What went wrong.
+        cause: io::Error,
+    },
     /// Someone else writes to the folder.
     #[error("another suite is writing to {}: wait for its end, or give another folder", .0.display())]
     InUse(
@@ -139,7 +147,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Write`]; then nothing of it is left.
     pub fn keep(&self, result: &RunResult) -> Result<(), StoreError> {
-        write_whole(&self.file_of(&result.inputs), result)
+        self.write(&self.file_of(&result.inputs), result)
     }
 
     /// Writes another file of the suite.
@@ -147,7 +155,14 @@ impl Store {
     /// # Errors
     /// As [`Store::keep`].
     pub fn keep_other(&self, name: &str, content: &impl Serialize) -> Result<(), StoreError> {
-        write_whole(&self.folder.join(name), content)
+        self.write(&self.folder.join(name), content)
+    }
+
+    fn write(&self, file: &Path, content: &impl Serialize) -> Result<(), StoreError> {
+        write_whole(file, content).map_err(|cause| StoreError::Write {
+            file: file.to_owned(),
+            cause,
+        })
     }
 }
 
@@ -184,7 +199,7 @@ pub(super) fn find(file: &Path, inputs: &Inputs) -> Found {
 }
 
 /// Writes a file that is either whole or not there.
-pub(super) fn write_whole(file: &Path, content: &impl Serialize) -> Result<(), StoreError> {
+pub(super) fn write_whole(file: &Path, content: &impl Serialize) -> io::Result<()> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = file.with_file_name(format!(".{name}{UNFINISHED}"));
     let write = || -> io::Result<()> {
@@ -195,12 +210,6 @@ pub(super) fn write_whole(file: &Path, content: &impl Serialize) -> Result<(), S
         open.sync_data()?;
         fs::rename(&unfinished, file)
     };
-    write().map_err(|cause| {
-        // Half a file takes room that someone needs; if it cannot be removed, the next suite tries.
-        let _ = fs::remove_file(&unfinished);
-        StoreError::Write {
-            file: file.to_owned(),
-            cause,
-        }
-    })
+    // Half a file takes room that someone needs; if it cannot be removed, the next suite tries.
+    write().inspect_err(|_| drop(fs::remove_file(&unfinished)))
 }
