@@ -249,7 +249,7 @@ fn default() -> Finding {
             format!(
                 "{NAME} is the default although no agent runs: new connections run its fallback"
             ),
-            "start the agent, or: sysctl -w net.ipv4.tcp_congestion_control=cubic",
+            "start the agent, or put the default of before back: pk3c-ccp detach",
         )
     } else {
         Finding::ok(format!(
