@@ -14,15 +14,15 @@ pub use value::{Algorithm, Handbrake, HandbrakeSet, Kind, Switch};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamError {
     /// No parameter has this name.
-    #[error("there is no parameter --{0}; see --help for the list")]
+    #[error("there is no parameter --{0}: `pk3c-ccp run --help` lists them")]
     Unknown(String),
     /// The text is not of the parameter's kind.
-    #[error("--{flag}: {source}; allowed is {range}")]
+    #[error("--{flag}: {cause}; allowed is {range}")]
     Malformed {
         /// The flag, without dashes.
         flag: &'static str,
-        /// What was wrong with the text.
-        source: UnitError,
+        /// What was wrong with the text; the error says it, so it is no source.
+        cause: UnitError,
         /// The allowed range, as in [`Spec::range`].
         range: String,
     },
@@ -89,9 +89,9 @@ impl fmt::Debug for Spec {
 
 fn read<T: Value>(flag: &'static str, text: &str, low: T, high: T) -> Result<T, ParamError> {
     let range = || T::range(low, high);
-    let value = T::read(text).map_err(|source| ParamError::Malformed {
+    let value = T::read(text).map_err(|cause| ParamError::Malformed {
         flag,
-        source,
+        cause,
         range: range(),
     })?;
     if value < low || value > high {

@@ -139,6 +139,13 @@ fn a_start_rate_that_nobody_gave_follows_the_bounds() {
 }
 
 #[test]
+fn what_is_wrong_with_a_value_is_said_once() {
+    let wrong = Started::with("").set("max-rate", "500").unwrap_err();
+    let said = format!("{wrong:#}");
+    assert_eq!(said.matches("500").count(), 1, "{said}");
+}
+
+#[test]
 fn without_a_file_there_is_nothing_to_read_again() {
     let operator = Started::operator(["pk3c-ccp", "run"].map(Into::into));
     let values = BTreeMap::from([("hb-loss".to_owned(), "7%".to_owned())]);
