@@ -341,6 +341,14 @@ fn a_flow_that_is_not_in_the_record_is_told() {
 }
 
 #[test]
+fn a_flow_is_found_by_the_number_that_status_has_of_it() {
+    let clean = trace("clean");
+    let told = |number| replay(&["--explain", "--json", "--flow", number, &clean]);
+    let by_number = told("2");
+    assert!(by_number.0 == 0 && by_number.1.contains("\"sock_id\":65538"));
+    assert_eq!(told("65538"), by_number);
+}
+#[test]
 fn standard_input_is_read_and_a_closed_output_is_no_error() {
     let mut child = command(&["--explain", "-"])
         .stdin(fs::File::open(trace("clean")).unwrap())

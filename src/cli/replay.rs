@@ -8,10 +8,10 @@ use anyhow::{Context, Result, anyhow};
 use difference::Comparison;
 use explain::Explanation;
 use pk3c_ccp::params::Params;
-use pk3c_ccp::record::{RecordError, Replay};
+use pk3c_ccp::record::{Input, RecordError, Replay};
 use pk3c_ccp::units::Micros;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,8 @@ pub(crate) struct ReplayArgs {
     /// Tell interval by interval what was measured, and why the rate changed
     #[arg(long)]
     explain: bool,
-    /// With --explain: only this flow; may be repeated
+    /// With --explain: only flows with this number, in the record or in `status` and the log; may be
+    /// repeated
     #[arg(long = "flow", value_name = "NUMBER", requires = "explain")]
     flows: Vec<u64>,
     /// With --explain: only from this time of the record on, such as 12.5 (seconds) or 500ms
@@ -119,7 +120,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
 fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
     let mut status = 0;
     let mut outcomes = Vec::new();
-    let mut flows = BTreeSet::new();
+    let mut flows = BTreeMap::new();
     for file in &args.files {
         let outcome = replay(args, file, &mut flows, out)?;
         status = status.max(if outcome.error.is_some() {
@@ -137,7 +138,10 @@ fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
         }
         outcomes.push(outcome);
     }
-    let absent = args.flows.iter().find(|flow| !flows.contains(flow));
+    let is_there = |number: &u64| {
+        flows.contains_key(number) || flows.values().any(|sock_id| u64::from(*sock_id) == *number)
+    };
+    let absent = args.flows.iter().find(|number| !is_there(number));
     if let Some(absent) = absent.filter(|_| status < BAD) {
         out.flush()?;
         tell!(
@@ -154,8 +158,8 @@ fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
 }
 
 /// The flows that there are, in words.
-fn those(flows: &BTreeSet<u64>) -> String {
-    let some: Vec<_> = flows.iter().take(SHOWN).map(u64::to_string).collect();
+fn those(flows: &BTreeMap<u64, u32>) -> String {
+    let some: Vec<_> = flows.keys().take(SHOWN).map(u64::to_string).collect();
     let more = match flows.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -166,11 +170,11 @@ fn those(flows: &BTreeSet<u64>) -> String {
     format!("there are {}{more}", some.join(", "))
 }
 
-/// Adds the record's flows to `flows`. Errors of the record are part of the outcome; `Err` is a failure to write the result.
+/// Adds the record's flows to `flows`, with the datapath's numbers of their sockets. Errors of the record are part of the outcome; `Err` is a failure to write the result.
 fn replay(
     args: &ReplayArgs,
     file: &Path,
-    flows: &mut BTreeSet<u64>,
+    flows: &mut BTreeMap<u64, u32>,
     out: &mut impl Write,
 ) -> Result<Outcome> {
     let mut outcome = Outcome {
@@ -199,7 +203,9 @@ fn replay(
                     }
                 };
                 outcome.comparison.take(&step);
-                flows.insert(step.flow);
+                if let Input::Start { sock_id, .. } = step.input {
+                    flows.insert(step.flow, sock_id);
+                }
                 if let Some(explanation) = &mut explanation {
                     explanation.tell(&step, out)?;
                 }

@@ -29,6 +29,8 @@ use std::sync::Arc;
 pub enum Input {
     /// A flow came.
     Start {
+        /// The datapath's number of its socket.
+        sock_id: u32,
         /// Our end and the other.
         ends: (SocketAddr, SocketAddr),
         /// Segment size.
@@ -311,6 +313,7 @@ impl<R: BufRead> Replay<R> {
             Line::Start {
                 flow,
                 at_s,
+                sock_id,
                 local,
                 remote,
                 mss,
@@ -318,7 +321,6 @@ impl<R: BufRead> Replay<R> {
                 seed,
                 resume: resumed,
                 decision: recorded,
-                ..
             } => {
                 if self.flows.contains_key(&flow) {
                     return Err(RecordError::RunningFlow { line, flow });
@@ -351,6 +353,7 @@ impl<R: BufRead> Replay<R> {
                 let rate_before = began.note(&first);
                 self.flows.insert(flow, began);
                 let input = Input::Start {
+                    sock_id,
                     ends: (local, remote),
                     mss: start.mss,
                     init_cwnd: start.init_cwnd,

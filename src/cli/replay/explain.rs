@@ -46,6 +46,11 @@ impl Explanation {
     }
 
     pub(super) fn tell(&mut self, step: &Step, out: &mut impl Write) -> io::Result<()> {
+        if let Input::Start { sock_id, .. } = step.input
+            && self.flows.contains(&sock_id.into())
+        {
+            self.flows.push(step.flow);
+        }
         let flow = self.flows.is_empty() || self.flows.contains(&step.flow);
         if !flow || !(self.from_s..=self.to_s).contains(&step.at_s) {
             return Ok(());
@@ -210,12 +215,13 @@ fn object(step: &Step) -> Value {
     let ms = |time: Micros| time.as_secs() * 1e3;
     let measured = match &step.input {
         Input::Start {
+            sock_id,
             ends: (local, remote),
             mss,
             init_cwnd,
             resume,
         } => json!({
-            "input": "start", "local": local, "remote": remote, "mss_bytes": mss.get(), "init_cwnd_bytes": init_cwnd.get(),
+            "input": "start", "sock_id": sock_id, "local": local, "remote": remote, "mss_bytes": mss.get(), "init_cwnd_bytes": init_cwnd.get(),
             "resume_mbps": resume.map(|(rate, _)| rate.mbit()), "resume_rtt_ms": resume.map(|(_, rtt)| ms(rtt)),
         }),
         Input::Readopt { resume } => json!({
