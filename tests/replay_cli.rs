@@ -348,6 +348,16 @@ fn a_flow_is_found_by_the_number_that_status_has_of_it() {
     assert!(by_number.0 == 0 && by_number.1.contains("\"sock_id\":65538"));
     assert_eq!(told("65538"), by_number);
 }
+
+#[test]
+fn a_result_that_cannot_be_written_is_no_difference() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command(&[&*trace("clean")]).stdout(full).output().unwrap();
+    let (status, _, err) = ended(output);
+    assert_eq!(status, 2);
+    assert_has(&err, &["cannot write what was found"]);
+}
+
 #[test]
 fn standard_input_is_read_and_a_closed_output_is_no_error() {
     let mut child = command(&["--explain", "-"])

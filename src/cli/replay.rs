@@ -4,6 +4,7 @@ mod accept;
 mod difference;
 pub(super) mod explain;
 
+use super::is_closed;
 use anyhow::{Context, Result, anyhow};
 use difference::Comparison;
 use explain::Explanation;
@@ -66,9 +67,10 @@ Examples:
 With --param each decision is taken anew from the recorded history: which ones would have been others, at that moment. The
 network in the record answered the recorded rates, so what a change would achieve is for `pk3c-ccp sim` to show.
 
-Exit status: 0 if all decisions are as recorded (or were accepted), 1 if some differ, 2 if a record or the command is bad.";
+Exit status: 0 if all decisions are as recorded (or were accepted), 1 if some differ, 2 if a record or the command is bad,
+or the result cannot be written.";
 
-/// Exit status for a record that cannot be read.
+/// Exit status for a record that cannot be read, or a result that cannot be written.
 const BAD: u8 = 2;
 /// Flows in a message, at most.
 const SHOWN: usize = 20;
@@ -109,12 +111,24 @@ struct Outcome {
 /// Replays the files one after the other; the exit status is that of the worst.
 ///
 /// # Errors
-/// Only if the result cannot be written.
+/// If nobody reads the result any more.
 pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let status = replay_all(args, &mut out)?;
-    out.flush()?;
-    Ok(ExitCode::from(status))
+    let told = replay_all(args, &mut out).and_then(|status| {
+        out.flush()?;
+        Ok(status)
+    });
+    match told {
+        // A status that stands for differences must not come of anything else.
+        Err(error) if !is_closed(&error) => {
+            tell!(
+                "pk3c-ccp: {:#}",
+                error.context("cannot write what was found")
+            );
+            Ok(ExitCode::from(BAD))
+        }
+        told => told.map(ExitCode::from),
+    }
 }
 
 fn replay_all(args: &ReplayArgs, out: &mut impl Write) -> Result<u8> {
