@@ -147,6 +147,9 @@ fn kernel_ops_a_start_that_fails_leaves_the_record_and_another_keeps_it() {
     };
     fails(&["--pin-dir", "/tmp"]);
     fails(&["--control", "/dev/null"]);
+    let folder = File::new("no-folder");
+    fails(&["--control", folder.0.join("socket").to_str().unwrap()]);
+    assert!(!folder.0.exists());
     fails(&["--metrics", "192.0.2.1:9"]);
     assert_eq!((text(&record), text(&old)), ("precious".into(), "".into()));
 

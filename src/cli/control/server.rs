@@ -38,10 +38,14 @@ pub(super) struct Socket {
 impl Socket {
     /// Listens at a path. A socket that nobody listens at any more is replaced; anything else there is left alone.
     pub(super) fn bind(path: &Path) -> Result<Self> {
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(folder).with_context(|| {
-            format!("cannot create {} for the control socket", folder.display())
-        })?;
+        // Ours is made, and removed at the end; nobody else's is.
+        if path == Path::new(super::SOCKET)
+            && let Some(folder) = path.parent()
+        {
+            fs::create_dir_all(folder).with_context(|| {
+                format!("cannot create {} for the control socket", folder.display())
+            })?;
+        }
         if let Ok(there) = fs::symlink_metadata(path) {
             if !there.file_type().is_socket() {
                 bail!(
