@@ -169,12 +169,16 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 #[test]
 fn a_user_without_privileges_is_told_what_to_do() {
     let mut command = Command::new(PROGRAM);
-    command.arg("run");
+    command.args(["run", "--log-format", "json"]);
     if nix::unistd::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY).current_dir("/");
     }
     match refusal(&mut command) {
-        Ok(said) => assert_names(&said, &["root"]),
+        Ok(said) => {
+            assert_names(&said, &["root"]);
+            let mut lines = said.lines().map(serde_json::from_str::<serde_json::Value>);
+            assert!(lines.all(|line| line.is_ok()), "{said}");
+        }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => machine::skipped(
             "a_user_without_privileges_is_told_what_to_do",
             "nobody may not execute the program where it was built",

@@ -109,7 +109,7 @@ enum Verb {
 /// Runs the command that the process was started with.
 pub(crate) fn main() -> ExitCode {
     let result = match Cli::parse().verb {
-        Verb::Run(_) => run::run().map(|()| ExitCode::SUCCESS),
+        Verb::Run(_) => run::run(),
         Verb::Status(args) => status::run(&args).map(|()| ExitCode::SUCCESS),
         Verb::Top(args) => top::run(&args).map(|()| ExitCode::SUCCESS),
         Verb::Explain(args) => operate::explain(&args).map(|()| ExitCode::SUCCESS),

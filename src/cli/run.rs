@@ -25,11 +25,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Instant;
-use tracing::{error, info};
+use tracing::{Level, enabled, error, info};
 
 /// Options of `pk3c-ccp run`.
 #[derive(clap::Args, Clone, Debug)]
@@ -104,13 +105,26 @@ pub(crate) struct RunArgs {
 }
 
 /// Runs the agent until it is told to stop.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run() -> Result<ExitCode> {
     let configuration = Configuration::read(std::env::args_os())?;
     if configuration.args.print_config {
-        return Ok(show(&configuration.annotated())?);
+        show(&configuration.annotated())?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let (log, _written) = log::start(&configuration.args.log, configuration.args.log_format)?;
+    match serve(configuration, log) {
+        // In the log's form, unless nothing is logged.
+        Err(error) if enabled!(Level::ERROR) => {
+            error!("{error:#}");
+            Ok(ExitCode::FAILURE)
+        }
+        ended => ended.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// The same, once there is a log.
+fn serve(configuration: Configuration, log: LogLevel) -> Result<()> {
     let args = &configuration.args.clone();
-    let (log, _written) = log::start(&args.log, args.log_format)?;
     if args.record.is_some() && args.params.0.is_exp() {
         bail!(
             "--algorithm exp decides in the datapath, so there are no decisions to record: leave out --record"
@@ -167,9 +181,6 @@ impl Agent<'_> {
                 info!(datapath = ?datapath.origin(), "ready: sockets can choose '{NAME}'");
             })
         });
-        if let Err(error) = &result {
-            error!("{error:#}");
-        }
 
         let observer = datapath.observer();
         let live_flows = observer.live_flows();
@@ -184,13 +195,16 @@ impl Agent<'_> {
             return result;
         }
         let restored = self.restore_default();
-        datapath.stop().context("cannot stop the datapath")?;
-        info!(
-            live_flows,
-            ?counters,
-            "stopped; live flows go on under the kernel's Cubic"
-        );
-        result.and(restored)
+        let stopped = datapath.stop().context("cannot stop the datapath");
+        match &stopped {
+            Ok(()) => info!(
+                live_flows,
+                ?counters,
+                "stopped; live flows go on under the kernel's Cubic"
+            ),
+            Err(error) => error!("{error:#}"),
+        }
+        result.and(restored).and(stopped)
     }
 
     /// The names are the module's, so they stay; without an agent they mean CUBIC.
@@ -202,9 +216,6 @@ impl Agent<'_> {
             let names = datapath::module_names();
             info!(datapath = "Module", "ready: sockets can choose {names}");
         });
-        if let Err(error) = &result {
-            error!("{error:#}");
-        }
         let restored = if self.stays {
             Ok(())
         } else {
