@@ -43,6 +43,12 @@ pub(crate) fn take_over(ports: &Ports, from: Option<&Names>, default: &DefaultCc
             format!("{NAME} is the machine's default already: name those to adopt from with --adopt-from")
         })?],
     };
+    for name in &using {
+        // One that has left the list may have connections yet.
+        if !DefaultCc::is_available(name)? {
+            warn!("no congestion control is called {name}, of those that a socket can choose now");
+        }
+    }
     let connections = Connections {
         using,
         local_ports: ports.0.clone(),

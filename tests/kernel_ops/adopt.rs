@@ -37,7 +37,8 @@ fn kernel_ops_running_connections_are_adopted_and_handed_back() {
         assert_eq!(congestion_from(*port), Some("reno"), "port {port}");
     }
 
-    let agent = Agent::start(&["--adopt", &ports.join(","), "--adopt-from", "reno"]);
+    let agent = Agent::start(&["--adopt", &ports.join(","), "--adopt-from", "reno,nosuch"]);
+    assert!(agent.log_text().contains("called nosuch"));
     await_flows(&load, "driven", is_driven);
     for port in load.ports() {
         assert_eq!(congestion_from(*port), Some(NAME), "port {port}");
