@@ -38,7 +38,7 @@ use crate::compete::Competitor;
 use crate::cruise::Cruise;
 use crate::estimate::{Estimator, LossClass, Mi, SlotContext};
 use crate::handbrake::{Action, Effect, Handbrakes, View};
-use crate::params::{Algorithm, Params};
+use crate::params::{Core, Params};
 use crate::plan::{Command, Decision, PhaseName, Plan, Reason};
 use crate::program::{RawReport, Slot};
 use crate::startup::Startup;
@@ -172,10 +172,10 @@ impl Controller {
     }
 
     fn first_phase(&mut self) -> Phase {
-        match self.params.chosen() {
-            Algorithm::Pk3c | Algorithm::Exp => Phase::Startup(Startup::new(self.est.now())),
-            Algorithm::Vivace => Phase::PlainStart(PlainStart::default()),
-            Algorithm::Upstream => Phase::Upstream(Upstream::new(self.rate, false, &mut self.rng)),
+        match self.params.core() {
+            Core::Pk3c => Phase::Startup(Startup::new(self.est.now())),
+            Core::Vivace => Phase::PlainStart(PlainStart::default()),
+            Core::Upstream => Phase::Upstream(Upstream::new(self.rate, false, &mut self.rng)),
         }
     }
 
@@ -202,7 +202,7 @@ impl Controller {
     /// Replaces the parameters of a running flow, which takes them into account from the next report on. What was
     /// learnt of the path stays; another algorithm goes on from the present rate.
     pub fn set_params(&mut self, params: Arc<Params>) {
-        self.switched |= params.chosen() != self.params.chosen();
+        self.switched |= params.core() != self.params.core();
         self.params = params;
         self.est.set_params(&self.params);
         let bounded = self.rate.within(self.params.min_rate, self.params.max_rate);
@@ -323,9 +323,9 @@ impl Controller {
         } else {
             self.rate_without_rtt()
         });
-        let command = match self.params.chosen() {
-            Algorithm::Pk3c | Algorithm::Exp => self.climb(self.est.now()),
-            Algorithm::Vivace | Algorithm::Upstream => self.settle(),
+        let command = match self.params.core() {
+            Core::Pk3c => self.climb(self.est.now()),
+            Core::Vivace | Core::Upstream => self.settle(),
         };
         self.decide(Reason::Timeout, Some(command))
     }
@@ -336,7 +336,7 @@ impl Controller {
 
     /// Asks the rules; an action overrides whatever else the interval means.
     fn check_rules(&mut self, mi: &Mi) -> Option<Decision> {
-        if self.params.chosen() != Algorithm::Pk3c {
+        if !self.params.is_pk3c() {
             return None;
         }
         let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
@@ -394,23 +394,23 @@ impl Controller {
             let command = self.settle();
             return self.decide(self.settled_reason(), Some(command));
         }
-        let view = self.view(mi);
-        let mut judge = self.rules.compete;
+        let among_others = self.is_among_others();
+        let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
+        let judge = &mut self.rules.compete;
         judge.note(&view);
-        let Phase::Aimd(mut climber) = self.phase else {
+        let Phase::Aimd(climber) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
         let (rate, reason) = climber.on_mi(&view);
-        let effect = if reason == Reason::ClimbQueue {
-            judge.backed_off(&view, self.is_among_others())
-        } else {
-            Effect::Fine
+        let effect = match reason {
+            Reason::ClimbQueue => judge.backed_off(&view, among_others),
+            Reason::Climb => {
+                judge.climbed();
+                Effect::Fine
+            }
+            _ => Effect::Fine,
         };
-        if reason == Reason::Climb {
-            judge.climbed();
-        }
-        self.rules.compete = judge;
-        self.phase = Phase::Aimd(climber);
+        let climber = *climber;
         if let Some(decision) = self.on_effect(effect) {
             return decision;
         }

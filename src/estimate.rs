@@ -32,7 +32,7 @@ mod window;
 pub use interval::{Mi, RttStats, SlotContext};
 pub use loss::LossClass;
 
-use crate::params::{Algorithm, Params};
+use crate::params::{Core, Params};
 use crate::program::RawReport;
 use crate::units::{Micros, Rate};
 use interval::{RTT_LIMIT_US, SLOPE_MIN_PKTS, SLOPE_MIN_SAMPLES};
@@ -378,7 +378,7 @@ fn beyond(mi: &Mi, own: f64, dispersion: f64, sigmas: f64) -> f64 {
 
 /// The bare core takes every loss for its own.
 fn floor_max(params: &Params) -> f64 {
-    if params.chosen() == Algorithm::Vivace {
+    if params.core() == Core::Vivace {
         0.0
     } else {
         params.loss_floor_max.get()

@@ -8,7 +8,7 @@ mod value;
 use crate::units::{Micros, Rate, Ratio, UnitError};
 use std::fmt;
 use value::Value;
-pub use value::{Algorithm, Handbrake, HandbrakeSet, Kind, Switch};
+pub use value::{Algorithm, Core, Handbrake, HandbrakeSet, Kind, Switch};
 
 /// Why a parameter was refused. The text names the flag, the value and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -231,14 +231,21 @@ parameters! {
 }
 
 impl Params {
-    /// The algorithm that a controller with these parameters follows: `exp` has none, and counts as `pk3c`.
+    /// What a controller with these parameters follows: `exp` has none, and counts as `pk3c`.
     #[must_use]
-    pub fn chosen(&self) -> Algorithm {
+    pub fn core(&self) -> Core {
         match self.algorithm {
-            _ if self.upstream_compat.0 => Algorithm::Upstream,
-            Algorithm::Exp => Algorithm::Pk3c,
-            algorithm => algorithm,
+            _ if self.upstream_compat.0 => Core::Upstream,
+            Algorithm::Pk3c | Algorithm::Exp => Core::Pk3c,
+            Algorithm::Vivace => Core::Vivace,
+            Algorithm::Upstream => Core::Upstream,
         }
+    }
+
+    /// Whether a controller with these parameters follows this project's algorithm.
+    #[must_use]
+    pub fn is_pk3c(&self) -> bool {
+        self.core() == Core::Pk3c
     }
 
     /// Whether [`crate::exp`] drives new flows, without a controller.

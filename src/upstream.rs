@@ -155,7 +155,6 @@ impl Upstream {
                 Reason::ProbeRepeat
             });
         };
-        let slot_of_probe = matches!(self.stage, Stage::Probe { .. });
         self.remember(mi.goodput.min(mi.send_rate), mi.lost_pkts);
         self.holdoff = self.holdoff.saturating_sub(1);
         let handbrake = !matches!(
@@ -177,7 +176,6 @@ impl Upstream {
             Stage::Probe { .. } => return self.score(index, view, rng),
             Stage::Move { .. } => self.step(asked, view, rng),
         };
-        debug_assert!(!slot_of_probe, "a probe returns above");
         Some(reason)
     }
 

@@ -39,7 +39,7 @@
 mod score;
 pub mod start;
 
-use crate::params::{Algorithm, Params};
+use crate::params::{Core, Params};
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
 use rand::Rng;
@@ -64,7 +64,7 @@ const AMPLIFIER_KNEE: f64 = 3.0;
 
 /// The distance of a trial; the paper's for the bare core.
 fn probe_step(params: &Params) -> f64 {
-    if params.chosen() == Algorithm::Vivace {
+    if params.core() == Core::Vivace {
         PAPER_PROBE_STEP
     } else {
         params.probe_step.get()

@@ -12,7 +12,7 @@ use crate::aimd::Aimd;
 use crate::compete::Competitor;
 use crate::cruise::Cruise;
 use crate::handbrake;
-use crate::params::Algorithm;
+use crate::params::Core;
 use crate::plan::{Command, Plan};
 use crate::startup;
 use crate::units::{Bytes, Micros, Rate};
@@ -61,7 +61,7 @@ impl Controller {
     /// Goes on after a drain, a cut or a take-over: at the edge, if all of the path is the flow's own; else with trials, or with the
     /// climber where packets are few.
     pub(super) fn settle(&mut self) -> Command {
-        if self.params.chosen() == Algorithm::Upstream {
+        if self.params.core() == Core::Upstream {
             self.phase = Phase::Upstream(Upstream::new(self.rate, true, &mut self.rng));
             self.upstream_plan()
         } else if let Some(edge) = self.own_edge() {
@@ -161,12 +161,14 @@ impl Controller {
 
     /// `from` is the rate before.
     pub(super) fn drain(&mut self, from: Rate) -> Command {
-        let srtt = self.est.srtt().max(self.params.mi_min);
         self.phase = Phase::Drain {
             since: self.est.now(),
             from,
         };
-        self.run([self.rate; 4], (srtt * 0.5).max(self.params.mi_min))
+        self.run(
+            [self.rate; 4],
+            (self.est.srtt() * 0.5).max(self.params.mi_min),
+        )
     }
 
     /// The present rate at once, under the old plan's number.
@@ -202,7 +204,7 @@ impl Controller {
     /// rate.
     pub(super) fn hold_of(&self, rate: Rate) -> Rate {
         let may_wait = self.plan.number == 0 && matches!(self.phase, Phase::Startup(_));
-        if may_wait && self.params.chosen() == Algorithm::Pk3c {
+        if may_wait && self.params.is_pk3c() {
             self.params.max_rate
         } else {
             rate
@@ -260,11 +262,11 @@ impl Controller {
 
     /// The smallest and the largest rate.
     pub(super) fn bounds(&self) -> (Rate, Rate) {
-        let ceiling = match self.params.chosen() {
+        let ceiling = match self.params.core() {
             // The initial window needs no goodput to show that it may be sent.
-            Algorithm::Pk3c | Algorithm::Exp => handbrake::ceiling(&self.est, &self.params)
+            Core::Pk3c => handbrake::ceiling(&self.est, &self.params)
                 .max(self.init_window_in(self.est.srtt())),
-            Algorithm::Vivace | Algorithm::Upstream => Rate::MAX,
+            Core::Vivace | Core::Upstream => Rate::MAX,
         };
         let high = self.params.max_rate.min(ceiling);
         (self.params.min_rate, high.max(self.params.min_rate))
@@ -289,7 +291,7 @@ impl Controller {
     /// Whether the rate has fewer packets than this in flight on the empty path, where the climber is better.
     pub(super) fn is_low(&self, pkts: f64) -> bool {
         let in_flight = self.rate.bytes_in(self.est.rtt_min()) / self.est.pkt_bytes(self.mss_bytes);
-        self.params.chosen() == Algorithm::Pk3c && in_flight < pkts
+        self.params.is_pk3c() && in_flight < pkts
     }
 
     /// The congestion window of the moment.
@@ -318,7 +320,7 @@ impl Controller {
                 let highest = self.plan.highest();
                 let net = WINDOW_GAIN * pkts_in(highest, rtt);
                 match self.est.last_goodput() {
-                    Some(goodput) if self.is_clocked() => net.min(
+                    Some(goodput) if self.params.is_pk3c() => net.min(
                         ARRIVED_GAIN * pkts_in(goodput, rtt) + pkts_in(highest, self.est.rtt_min()),
                     ),
                     _ => net,
@@ -326,11 +328,6 @@ impl Controller {
             }
         };
         sane_window(pkts * self.mss_bytes, self.mss_bytes)
-    }
-
-    /// Whether ACKs clock the flow; they do not clock the bare algorithms.
-    fn is_clocked(&self) -> bool {
-        self.params.chosen() == Algorithm::Pk3c
     }
 
     /// The window, if what the datapath has no longer fits.

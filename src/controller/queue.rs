@@ -6,7 +6,6 @@ use crate::compete::{Competitor, End};
 use crate::estimate::Mi;
 use crate::handbrake::loss::MIN_PKTS;
 use crate::handbrake::{CompeteRule, Effect, View};
-use crate::params::Algorithm;
 use crate::plan::{Decision, Reason};
 use crate::startup::MIN_SAMPLES;
 use crate::units::{Micros, Rate};
@@ -34,13 +33,9 @@ impl Controller {
         if spent < srtt * DRAIN_RTTS || (stands && spent < srtt * DRAIN_MAX_RTTS) {
             return self.wait(Reason::Wait);
         }
-        let view = View {
-            rate: from,
-            ..self.view(mi)
-        };
-        let mut judge = self.rules.compete;
-        let effect = judge.drained(&view, self.is_among_others());
-        self.rules.compete = judge;
+        let among_others = self.is_among_others();
+        let view = View::new(mi, &self.est, from, self.mss_bytes, &self.params);
+        let effect = self.rules.compete.drained(&view, among_others);
         match self.on_effect(effect) {
             Some(decision) => decision,
             None => {
@@ -61,7 +56,7 @@ impl Controller {
     /// Whether others are known to have a part of the path: it carries more than arrived lately.
     pub(super) fn is_among_others(&self) -> bool {
         let had = self.est.goodput_max().unwrap_or(self.rate);
-        self.rules.path.is_shared(had)
+        self.rules.path.carries_more_than(had)
     }
 
     /// What a queue action achieved.
@@ -95,13 +90,11 @@ impl Controller {
 
     /// Looks whether BBR shares the path, and begins to follow its model, unless the flow does.
     pub(super) fn meet_bbr(&mut self, mi: &Mi) -> Option<Decision> {
-        if self.params.chosen() != Algorithm::Pk3c {
+        if !self.params.is_pk3c() {
             return None;
         }
-        let mut judge = self.rules.compete;
-        let until = judge.note_bbr(&self.view(mi));
-        self.rules.compete = judge;
-        let until = until?;
+        let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
+        let until = self.rules.compete.note_bbr(&view)?;
         if let Phase::Compete(competitor) = &mut self.phase
             && competitor.follows_bbr()
         {
@@ -117,12 +110,12 @@ impl Controller {
         if let Some(decision) = self.meet_bbr(mi) {
             return decision;
         }
-        let view = self.view(mi);
-        let Phase::Compete(mut competitor) = self.phase else {
+        let view = View::new(mi, &self.est, self.rate, self.mss_bytes, &self.params);
+        let Phase::Compete(competitor) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
         let (rate, reason) = competitor.on_mi(&view, self.rules.path.carries());
-        let mut judge = self.rules.compete;
+        let judge = &mut self.rules.compete;
         let beside_bbr = competitor.follows_bbr();
         let alone = judge.is_alone(&view) && !beside_bbr;
         let end = competitor.end(&view).filter(|_| !alone);
@@ -139,8 +132,6 @@ impl Controller {
             }
             None => {}
         }
-        self.rules.compete = judge;
-        self.phase = Phase::Compete(competitor);
         let rate = self.bounded(rate * kept);
         let from = std::mem::replace(&mut self.rate, rate);
         if alone {

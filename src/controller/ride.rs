@@ -4,7 +4,7 @@ use super::{Controller, Phase};
 use crate::cruise::{Cruise, Ride};
 use crate::estimate::Mi;
 use crate::handbrake::View;
-use crate::params::{Algorithm, Handbrake};
+use crate::params::Handbrake;
 use crate::plan::{Command, Decision, Reason};
 use crate::startup::Startup;
 use crate::units::Rate;
@@ -26,7 +26,7 @@ impl Controller {
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         let carries = self.rules.path.carries().unwrap_or(self.rate);
         let steers = Cruise::can_steer(&self.est, carries.max(self.rate), pkt_bytes);
-        self.params.chosen() == Algorithm::Pk3c && !off && steers
+        self.params.is_pk3c() && !off && steers
     }
 
     /// Rides at an edge; `met` says that so much arrived at a full queue.

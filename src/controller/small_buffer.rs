@@ -14,7 +14,7 @@
 use super::Controller;
 use crate::aimd::Aimd;
 use crate::estimate::Mi;
-use crate::params::{Algorithm, Handbrake};
+use crate::params::Handbrake;
 use crate::plan::Command;
 use crate::units::Rate;
 
@@ -30,7 +30,7 @@ impl Controller {
     pub(super) fn yield_at_small_buffer(&mut self, mi: &Mi, rate: Rate) -> Option<Command> {
         let off = self.params.no_handbrake.contains(Handbrake::Loss);
         let is_clear = mi.lost_pkts >= MIN_LOST && self.est.clear_loss(mi, CLEAR_SIGMAS) > 0.0;
-        if off || !is_clear || self.params.chosen() != Algorithm::Pk3c {
+        if off || !is_clear || !self.params.is_pk3c() {
             return None;
         }
         let rides = self.ride_after_loss(self.est.let_through(mi));

@@ -4,7 +4,6 @@ use super::plans::FIRST_REPORT;
 use super::{Controller, Phase};
 use crate::aimd::Aimd;
 use crate::estimate::Mi;
-use crate::params::Algorithm;
 use crate::plan::{Decision, Reason};
 use crate::startup::{MIN_SAMPLES, Startup, Verdict};
 use crate::units::{Micros, Rate};
@@ -24,7 +23,7 @@ const FIRST_TIMEOUT: Micros = Micros::new(1_000_000);
 impl Controller {
     /// Before the first plan: the first RTT sample.
     pub(super) fn on_first_rtt(&mut self, mi: &Mi, ends_flight: bool) -> Decision {
-        if self.params.chosen() == Algorithm::Pk3c {
+        if self.params.is_pk3c() {
             return self.on_first_acks(mi, ends_flight);
         }
         if mi.rtt.is_none() {

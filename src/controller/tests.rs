@@ -1,5 +1,6 @@
 use super::*;
 use crate::estimate::tests::report;
+use crate::params::Algorithm;
 
 const MSS: u64 = 1000;
 

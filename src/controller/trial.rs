@@ -3,7 +3,7 @@
 use super::{Controller, Phase, index_of};
 use crate::estimate::Mi;
 use crate::handbrake::{View, overshoot};
-use crate::params::Algorithm;
+use crate::params::Core;
 use crate::plan::{Decision, Reason};
 use crate::vivace::{Edge, Score};
 
@@ -18,7 +18,7 @@ impl Controller {
         let Phase::Vivace(core) = &mut self.phase else {
             return self.wait(Reason::Wait);
         };
-        let bare = self.params.chosen() == Algorithm::Vivace;
+        let bare = self.params.core() == Core::Vivace;
         // The bare core knows no climber that would mend an interval which lasts far too long.
         let sent = mi.asked.filter(|_| bare && !mi.limited && mi.rtt.is_some());
         let calm = core.calm();

@@ -41,9 +41,9 @@ impl OwnPath {
         self.carries().is_some_and(of)
     }
 
-    /// Whether it is known to carry more than that, so that others may have the rest.
+    /// Whether it is known to carry clearly more than that, so that others may have the rest.
     #[must_use]
-    pub fn is_shared(self, rate: Rate) -> bool {
+    pub fn carries_more_than(self, rate: Rate) -> bool {
         self.carries()
             .is_some_and(|carries| rate < carries * ALL_LEAST)
     }
@@ -51,7 +51,7 @@ impl OwnPath {
     /// Whether others may have a part of it, as far as is known.
     #[must_use]
     pub fn may_be_shared(self, rate: Rate) -> bool {
-        self.carries().is_none() || self.is_shared(rate)
+        self.carries().is_none() || self.carries_more_than(rate)
     }
 
     /// The edge for a flow whose rate is all of the path: what arrived at best, as far as the path carries it.

@@ -120,8 +120,8 @@ fn is_off(params: &Params) -> bool {
     params.compete_after == 0 || params.no_handbrake.contains(Handbrake::Compete)
 }
 
-/// So many actions in vain that few more are enough to compete.
-fn few_less(params: &Params) -> u8 {
+/// Actions in vain that a flow begins with that has competed: few more are enough to go on with it.
+fn in_vain_to_resume(params: &Params) -> u8 {
     // At most 100, by the parameter's range.
     params.compete_after.saturating_sub(AGAIN) as u8
 }
@@ -154,7 +154,7 @@ pub struct CompeteRule {
     returned: u8,
     in_vain: u8,
     /// Smallest RTT after the last action in vain; zero for none.
-    floor: Micros,
+    lowest_after_action: Micros,
     from: Rate,
     /// Lowest RTT since the suspicion began, and how often queue actions ended there.
     lowest: Option<Micros>,
@@ -233,9 +233,13 @@ impl CompeteRule {
     /// actions in vain are enough for the next one, which begins where it ended.
     fn clear(&mut self, now: Micros, params: &Params) {
         let expected = now < self.expected_until;
-        self.in_vain = if expected { few_less(params) } else { 0 };
+        self.in_vain = if expected {
+            in_vain_to_resume(params)
+        } else {
+            0
+        };
         self.window_pkts = self.window_pkts.filter(|_| expected);
-        self.floor = Micros::ZERO;
+        self.lowest_after_action = Micros::ZERO;
         self.from = Rate::ZERO;
         self.lowest = None;
         self.met = 0;
@@ -327,10 +331,10 @@ impl CompeteRule {
         if stands && self.may_compete(view) {
             return self.competitor(view);
         }
-        let fell = rtt.min + standing * FELL < self.floor;
-        if self.floor == Micros::ZERO || fell {
+        let fell = rtt.min + standing * FELL < self.lowest_after_action;
+        if self.lowest_after_action == Micros::ZERO || fell {
             self.in_vain = 0;
-            self.floor = rtt.min;
+            self.lowest_after_action = rtt.min;
         } else if now >= self.next {
             self.next = now + view.est.srtt() * HOLDOFF_RTTS;
             return self.acted_in_vain(&rtt, view, among_others);
@@ -369,7 +373,7 @@ impl CompeteRule {
         let level = level(rtt, view);
         let lossless = view.est.excess_loss(view.mi) <= 0.0;
         let flat = Self::is_flat(view);
-        self.floor = rtt.min;
+        self.lowest_after_action = rtt.min;
         self.meet(rtt.min, level, flat);
         let enough = if among_others {
             MET_AMONG_OTHERS
@@ -425,8 +429,8 @@ impl CompeteRule {
     /// The time of a competition is over, at this window: where the queue does not go now, few actions in vain are enough for
     /// the next, which goes on where this one ended. To yield costs the others nothing: what they take is taken back.
     pub fn competed(&mut self, window_pkts: f64, now: Micros, params: &Params) {
-        self.in_vain = few_less(params);
-        self.floor = Micros::ZERO;
+        self.in_vain = in_vain_to_resume(params);
+        self.lowest_after_action = Micros::ZERO;
         self.from = Rate::ZERO;
         self.window_pkts = Some(window_pkts);
         self.expected_until = now + self.period;
@@ -435,7 +439,7 @@ impl CompeteRule {
     /// A competition is over because others yielded, or BBR is gone: suspicion begins anew.
     pub fn yielded_to(&mut self) {
         self.in_vain = 0;
-        self.floor = Micros::ZERO;
+        self.lowest_after_action = Micros::ZERO;
         self.from = Rate::ZERO;
         self.highest = Micros::ZERO;
         self.window_pkts = None;

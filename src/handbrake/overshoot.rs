@@ -19,7 +19,7 @@
 //! long as the RTT, some of the path is lost to it (`queued` in `scenarios/disturbed.toml`).
 
 use super::{BELOW_GOODPUT, View, burst_time};
-use crate::params::{Algorithm, Handbrake};
+use crate::params::Handbrake;
 use crate::units::{Micros, Rate};
 
 /// The RTT must rise by so many times its deviation from a line. Source: simulated; 12 paths with jitter that lets no packet
@@ -60,7 +60,7 @@ pub fn overshoot(view: &View<'_>, before: Rate) -> Option<Overshoot> {
         mi, est, params, ..
     } = view;
     let off = params.no_handbrake.contains(Handbrake::Overshoot);
-    if off || params.chosen() != Algorithm::Pk3c || !mi.tells_spacing() {
+    if off || !params.is_pk3c() || !mi.tells_spacing() {
         return None;
     }
     let rtt = mi.rtt?;

@@ -193,6 +193,17 @@ impl Value for HandbrakeSet {
     }
 }
 
+/// What a controller follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Core {
+    /// This project's algorithm.
+    Pk3c,
+    /// The bare core as published.
+    Vivace,
+    /// The decisions of the upstream kernel module.
+    Upstream,
+}
+
 /// Which algorithm drives a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub enum Algorithm {

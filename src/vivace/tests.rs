@@ -1,4 +1,5 @@
 use super::*;
+use crate::params::Algorithm;
 use crate::units::Micros;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
