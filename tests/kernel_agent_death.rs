@@ -29,6 +29,10 @@ const FALLBACK_SHARE: f64 = 0.8;
 const UPGRADE_SHARE: f64 = 0.95;
 const SECOND: Duration = Duration::from_secs(1);
 const READOPTION: Duration = Duration::from_secs(1);
+/// Of a connection's life, over an upgrade, the agents drove so much.
+const UPGRADE_DRIVEN: f64 = 0.9;
+/// From the end of the load until the agent has logged the end of its connections.
+const ENDS: Duration = Duration::from_secs(5);
 
 /// A path, and the connections over it.
 struct Situation {
@@ -213,6 +217,10 @@ fn upgraded_under_load(name: &str) {
 
     let until = load.start().elapsed();
     let outcome = load.finish();
+    // The path must carry the last FINs, or the connections have no end yet.
+    let all_ended = eventually(ENDS, || agent.flow_ends() >= ports.len());
+    let driven = Agent::driven_shares(&agent.stop());
+    path::close(path);
     outcome.assert_intact();
     assert_no_stall(&outcome, until);
     let before = outcome.goodput_mbps(left - WARM_UP, left);
@@ -229,8 +237,12 @@ fn upgraded_under_load(name: &str) {
         worst >= UPGRADE_SHARE * before,
         "{worst:.2} Mbit/s in the worst second of the upgrade, {before:.2} before"
     );
-    agent.stop();
-    path::close(path);
+    println!("driven shares by port: {driven:.3?}");
+    measured!(all_ended, "not all ends are logged after {ENDS:?}");
+    measured!(
+        ports.iter().all(|port| driven[port] > UPGRADE_DRIVEN),
+        "the agents drove {driven:.3?} of the connections' lives"
+    );
     test.end();
 }
 

@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::flows::{Counters, FlowInfo, Flows};
 use crate::governance::Governance;
-use crate::ipc::BpfIpc;
+use crate::ipc::{self, BpfIpc};
 use crate::kernel::{self, Kernel};
 use crate::layout::{Control, LAYOUT_VERSION, MAX_PROGS};
 use crate::own_dir::{self, Lock};
@@ -301,9 +301,11 @@ impl Datapath {
 
 impl Drop for Datapath {
     /// Without [`Datapath::stop`] everything stays for the next agent, but flows need not wait for
-    /// the silence to see that this one is gone.
+    /// the silence to see that this one is gone. Their time until now stays its own.
     fn drop(&mut self) {
-        self.flows.control().beat_us.store(0, Release);
+        let silence_us = self.config.silence.as_micros() as u64;
+        let gone = ipc::sign_of_life(sys::monotonic_us(), true, silence_us);
+        self.flows.control().beat_us.fetch_min(gone, AcqRel);
     }
 }
 

@@ -189,10 +189,10 @@ impl Inbox {
     }
 }
 
-/// The time to give as sign of life. A drained agent looks as if it had just fallen silent, also to an ACK that took its
-/// time before `now` and looks after it.
-fn sign_of_life(now_us: u64, drained: bool, silence_us: u64) -> u64 {
-    if drained {
+/// The time to give as sign of life. An agent that is drained or leaves looks as if it had just fallen silent, also to an
+/// ACK that took its time before `now` and looks after it.
+pub(crate) fn sign_of_life(now_us: u64, wants_none: bool, silence_us: u64) -> u64 {
+    if wants_none {
         now_us.saturating_sub(silence_us + LATE_LOOK_US)
     } else {
         now_us
