@@ -3,6 +3,8 @@
 //!
 //! - `PK3C_AGENT` is the agent's binary,
 //! - `CCP_KERNEL_TESTS` the binaries of ccp-bpf's kernel tests, separated by colons.
+//!
+//! Every guest fails the test if its kernel's log speaks of a fault (BUG, WARNING, lockdep).
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -75,6 +77,8 @@ fn failures(test: &str, kernel: KernelVersion, binaries: &[(PathBuf, String)]) -
     if executed.output.contains(" 0 passed") {
         failed.push(format!("a binary without tests on {kernel}"));
     }
+    let trouble = executed.kernel_trouble.lines();
+    failed.extend(trouble.map(|line| format!("the log of {kernel}: {line}")));
     failed
 }
 
@@ -142,6 +146,7 @@ fn the_agent_is_killed_stopped_and_replaced_on_debian_s_kernels() {
                 row,
                 remarks,
                 kernel,
+                kernel_trouble,
                 ..
             } = outcome;
             let stall = outcome.longest_stall();
@@ -151,6 +156,7 @@ fn the_agent_is_killed_stopped_and_replaced_on_debian_s_kernels() {
                 row.share,
                 row.agent_driven
             );
+            assert_eq!(kernel_trouble, "", "{}", run.label());
             assert_eq!(remarks, "", "{}", run.label());
             assert!(stall < Duration::from_secs(1), "{}: {stall:?}", run.label());
             assert!(row.share > 0.5, "{}: {}", run.label(), row.share);
