@@ -31,10 +31,11 @@ exec 3>/dev/ttyS1
 ip() { /bin/ip "$@"; }
 tc() { /bin/tc "$@"; }
 
+# What speaks of a fault in the kernel's log. SLUB's reports and BUG_ON() say BUG without a colon.
+TROUBLE='(^|[^A-Z])BUG[ :]|WARNING:|INFO: (possible|trying|task|rcu|suspicious)|KASAN|UBSAN|Oops|\[#[0-9]+\]|rcu.*stall|lockdep|general protection'
+
 finish() { # closing the port waits until all of it is sent
-	dmesg | grep -v 'RCU lockdep checking is enabled' |
-		grep -E 'BUG:|WARNING:|INFO: (possible|trying|task|rcu|suspicious)|KASAN|UBSAN|Oops|rcu.*stall|lockdep|general protection' \
-		>/tmp/kernel.trouble
+	dmesg | grep -v 'RCU lockdep checking is enabled' | grep -E "$TROUBLE" >/tmp/kernel.trouble
 	send kernel.trouble
 	echo end >&3
 	exec 3>&-

@@ -107,3 +107,36 @@ pub fn exec_payload(
         wall: began.elapsed(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    const FAULTS: &str = "\
+[   12.000000] BUG: kernel NULL pointer dereference, address: 0000000000000000
+[   12.000000] BUG ccp_flow (Tainted: G           O      ): Poison overwritten
+[   12.000000] BUG kmalloc-64 (Not tainted): Right Redzone overwritten
+[   12.000000] kernel BUG at mm/slub.c:435!
+[   12.000000] invalid opcode: 0000 [#1] PREEMPT SMP NOPTI
+[   12.000000] WARNING: CPU: 0 PID: 61 at net/ipv4/tcp_input.c:2671 tcp_fastretrans_alert+0x5e1/0x7f0
+[   12.000000] INFO: possible recursive locking detected
+";
+    const HARMLESS: &str = "\
+[    0.000000] **   This means that this is a DEBUG kernel and it is **
+[    0.000000] Running RCU self tests, DEBUG_LOCK_ALLOC is on: #1
+[    3.000000] tcp_ccp: agent pk3c-ccp[61] has come
+";
+
+    #[test]
+    fn faults_in_the_kernel_s_log_are_seen() {
+        let init = include_str!("../../guest/init.sh");
+        let (_, pattern) = init.split_once("\nTROUBLE='").unwrap();
+        let (pattern, _) = pattern.split_once('\'').unwrap();
+        let script = r#"printf %s "$2" | grep -E "$1""#;
+        let grep = Command::new("sh")
+            .args(["-c", script, "sh", pattern, &[HARMLESS, FAULTS].concat()])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&grep.stdout), FAULTS);
+    }
+}
