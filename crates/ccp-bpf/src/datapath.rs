@@ -39,8 +39,8 @@ pub struct Config {
     /// Smallest pacing rate an agent can set, in bytes/s. An armed pacing timer is not shortened,
     /// so a rate of a packet per minute would stop the flow for a minute.
     pub min_rate: u64,
-    /// Largest pacing rate an agent can set, in bytes/s. Like the two above it is part of the code that is loaded: sockets
-    /// of before keep that of their time, whoever comes later.
+    /// Largest pacing rate an agent can set, in bytes/s; 2^32 - 1, the default, is no limit. Like the two above it is part
+    /// of the code that is loaded: sockets of before keep that of their time, whoever comes later.
     pub max_rate: u64,
     /// Largest pacing rate of any flow under this agent, in bytes/s: an upper bound of every [`crate::Limits::max_rate`], for
     /// the flows of an agent before it, too.

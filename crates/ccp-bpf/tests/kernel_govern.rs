@@ -176,6 +176,11 @@ fn kernel_a_huge_rate_is_capped_also_after_the_agent_s_death() {
     lower.limits.max_rate = CAP / 2;
     assert!(observer.govern(sid, lower));
     talk.wait_paced(&ports[..1], CAP / 2);
+    // One that is beyond all rates of CCP's messages, but for the one that asks for no limit.
+    let mut higher = governed;
+    higher.limits.max_rate = 5_000_000_000;
+    assert!(observer.govern(sid, higher));
+    talk.wait_paced(&ports[..1], 5_000_000_000);
     assert!(observer.govern(sid, governed));
     talk.wait_paced(&ports, CAP);
 

@@ -43,7 +43,11 @@
 char _license[] SEC("license") = "GPL";
 
 #define NO_RTT_SAMPLE 0xffffffffULL /* what libccp's machine reads then */
-#define UNLIMITED_RATE 0xffffffffULL /* the largest that CCP's messages can carry */
+/*
+ * The largest rate that CCP's messages can carry: asked for, it leaves only the
+ * limits of the flow and the socket; as config.max_rate it is no limit.
+ */
+#define UNLIMITED_RATE 0xffffffffULL
 #define USEC_PER_SEC 1000000ULL
 /* Losses are judged over windows of at least so long and so many packets. */
 #define LOSS_WINDOW_US USEC_PER_SEC
@@ -206,16 +210,16 @@ static __always_inline void set_cwnd(struct sock *sk, struct tcp_sock *tp, const
 	set_cwnd_packets(sk, tp, packets > 0x7fffffff ? 0x7fffffff : packets);
 }
 
-/* UNLIMITED_RATE leaves only the socket's own limit, and without one does not pace. */
+/* Without a limit, neither the socket's nor another, it is not paced. */
 static __always_inline void set_rate(struct sock *sk, __u64 rate)
 {
 	if (!rate)
 		return;
 	if (rate < config.min_rate)
 		rate = config.min_rate;
-	if (rate > config.max_rate)
+	if (rate > config.max_rate && config.max_rate != UNLIMITED_RATE)
 		rate = config.max_rate;
-	if (rate >= UNLIMITED_RATE || rate > sk->sk_max_pacing_rate)
+	if (rate > sk->sk_max_pacing_rate)
 		rate = sk->sk_max_pacing_rate;
 	sk->sk_pacing_rate = rate;
 }
@@ -228,6 +232,8 @@ static __always_inline void set_governed_rate(struct sock *sk, const struct ccp_
 
 	if (!rate)
 		return;
+	if (rate >= UNLIMITED_RATE)
+		rate = ~0ULL;
 	if (rate < min_rate)
 		rate = min_rate;
 	if (rate > max_rate)
