@@ -723,7 +723,7 @@ void BPF_PROG(ccp_init, struct sock *sk)
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u64 now = bpf_ktime_get_ns() / 1000, rtt_us = tp->srtt_us >> 3;
 	struct ccp_flow *f;
-	__u32 slot;
+	__u32 slot, sid;
 
 	CA_MODE(sk) = MODE_FALLBACK;
 	CA_PRR_DELIVERED(sk) = 0;
@@ -746,7 +746,9 @@ void BPF_PROG(ccp_init, struct sock *sk)
 	if (!f)
 		return;
 	CA_SLOT(sk) = slot + 1;
-	f->sid = ((f->sid & 0xffff0000) + 0x10000) | (slot + 1);
+	sid = ((f->sid & 0xffff0000) + 0x10000) | (slot + 1);
+	/* On any CPU before its governance is reset: the agent relies on it. */
+	__sync_lock_test_and_set(&f->sid, sid);
 	f->errors = 0;
 	f->prog = 0;
 	f->was_timeout = 0;
