@@ -222,7 +222,7 @@ impl Datapath {
         }
         let pinned = pins::names(&config.pin_dir)?;
         let origin = if pinned.iter().any(|name| registered.contains(name)) {
-            adopt(&config, kernel, &pinned)?
+            adopt(&config, kernel, &pinned, &registered)?
         } else {
             // Pins without a registration: a start or a stop that was cut short.
             pins::remove_all(&config.pin_dir)?;
@@ -433,7 +433,12 @@ fn load(config: &Config, kernel: Kernel) -> Result<(), Error> {
 }
 
 /// Takes over running registrations and their maps.
-fn adopt(config: &Config, kernel: Kernel, pinned: &[String]) -> Result<Origin, Error> {
+fn adopt(
+    config: &Config,
+    kernel: Kernel,
+    pinned: &[String],
+    registered: &[String],
+) -> Result<Origin, Error> {
     let maps = Maps::open(&config.pin_dir)?;
     let control = maps.control()?;
     let control = control.get(0).expect("the control map has one value");
@@ -461,10 +466,14 @@ fn adopt(config: &Config, kernel: Kernel, pinned: &[String]) -> Result<Origin, E
     let version = object::version(config, kernel);
     let same = control.object_hash.load(Relaxed) == version;
     for name in &config.names {
-        match (pinned.contains(name), same) {
+        match (pinned.contains(name) && registered.contains(name), same) {
             (true, true) => {}
             (true, false) => object::exchange(config, kernel, name)?,
-            (false, _) => object::register(config, kernel, name)?,
+            (false, _) => {
+                // A pin without a registration: a start that was cut short, or somebody else's detaching.
+                pins::unregister(&config.pin_dir, name)?;
+                object::register(config, kernel, name)?;
+            }
         }
     }
     control.object_hash.store(version, Relaxed);

@@ -12,6 +12,7 @@ use crate::own_dir;
 use crate::pins::{self, MAPS};
 use crate::sys;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject};
+use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -170,9 +171,13 @@ pub(crate) fn register(config: &Config, kernel: Kernel, name: &str) -> Result<()
         let pinned = link.pin(pins::link(&config.pin_dir, name));
         return pinned.map_err(Error::bpf("pinning the registration"));
     }
-    map.pin(pins::ops(&config.pin_dir, name))
+    let ops = pins::ops(&config.pin_dir, name);
+    map.pin(&ops)
         .map_err(Error::bpf("pinning the registration"))?;
-    let mut link = map.attach_struct_ops().map_err(Error::bpf(what))?;
+    let attached = map.attach_struct_ops().map_err(Error::bpf(what));
+    let mut link = attached.inspect_err(|_| {
+        let _ = fs::remove_file(&ops);
+    })?;
     link.disconnect(); // it is the map's entry that registers, and that stays
     Ok(())
 }

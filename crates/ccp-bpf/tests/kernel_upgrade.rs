@@ -239,6 +239,19 @@ fn kernel_a_restart_with_other_limits_puts_them_in_force() {
     support::assert_gone(&second);
 }
 
+/// Takes a name out of the list and leaves its pin.
+fn unregister(config: &Config, name: &str) {
+    let ops = config.pin_dir.join(format!("ops-{name}"));
+    if ops.exists() {
+        let map = MapHandle::from_pinned_path(&ops).unwrap();
+        map.delete(&0u32.to_ne_bytes()).unwrap();
+    } else {
+        let link = Link::open(config.pin_dir.join(format!("link-{name}"))).unwrap();
+        link.detach().unwrap();
+    }
+    assert!(!is_listed(name));
+}
+
 /// Unregistered, but the pins are there, and a socket keeps the struct_ops in use.
 #[test]
 fn kernel_a_stop_that_was_cut_short_is_completed_by_the_next_start() {
@@ -253,19 +266,37 @@ fn kernel_a_stop_that_was_cut_short_is_completed_by_the_next_start() {
     let talk = Talk::new(500);
     talk.open(NAME, 1);
     drop(first);
-    let ops = config.pin_dir.join(format!("ops-{NAME}"));
-    if ops.exists() {
-        let map = MapHandle::from_pinned_path(&ops).unwrap();
-        map.delete(&0u32.to_ne_bytes()).unwrap();
-    } else {
-        let link = Link::open(config.pin_dir.join(format!("link-{NAME}"))).unwrap();
-        link.detach().unwrap();
-    }
-    assert!(!is_listed(NAME));
+    unregister(&config, NAME);
     let second = support::start(&config);
     assert_eq!(second.origin(), Origin::Loaded);
     assert!(is_listed(NAME));
     second.stop().unwrap();
     talk.finish();
+    support::assert_gone(&config);
+}
+
+/// The other name's registration is adopted, with its sockets.
+#[test]
+fn kernel_a_name_that_has_only_its_pin_left_is_registered_again() {
+    const TEST: &str = "kernel_a_name_that_has_only_its_pin_left_is_registered_again";
+    const NAMES: [&str; 2] = ["ccpkept", "ccplost"];
+    if !can_run(TEST) {
+        return;
+    }
+    let config = Config {
+        names: NAMES.map(str::to_owned).to_vec(),
+        ..config(NAMES[0])
+    };
+    let _guard = Guard::new(&config);
+    drop(support::start(&config));
+    let talk = Talk::new(500);
+    talk.open(NAMES[0], 1);
+    unregister(&config, NAMES[1]);
+    let second = support::start(&config);
+    assert_eq!(second.origin(), Origin::Adopted);
+    assert!(NAMES.into_iter().all(is_listed));
+    talk.open(NAMES[1], 1);
+    talk.finish();
+    second.stop().unwrap();
     support::assert_gone(&config);
 }
