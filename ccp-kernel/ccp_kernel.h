@@ -118,6 +118,7 @@ struct ccp_session {
 u64 ccp_now_us(void);
 struct ccp_session *ccp_session_alive(u64 now);
 struct ccp_session *ccp_session_current(void);
+u64 ccp_session_lasted(u32 id, u64 now);
 bool ccp_session_queue(struct ccp_session *s, const void *first, u32 first_len, const void *second,
 		       u32 second_len, u64 *end);
 int ccp_device_register(void);

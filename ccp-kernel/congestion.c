@@ -58,6 +58,7 @@ static void ccp_leave_agent(struct sock *sk, struct ccp_flow *f, u64 now)
 	struct ccp_ca *ca = ccp_ca(sk);
 	u32 rate = min_t(u64, sk->sk_pacing_rate, CCP_UNLIMITED_RATE), start;
 	u64 bdp = div_u64((u64)rate * (tp->srtt_us >> 3), USEC_PER_SEC);
+	u64 until = ccp_session_lasted(f->session_id, now);
 
 	bdp = div_u64(bdp, max(tp->mss_cache, 1U));
 	start = min_t(u64, min(ca->cwnd, tp->snd_cwnd_clamp), max_t(u64, bdp, TCP_INIT_CWND));
@@ -65,7 +66,8 @@ static void ccp_leave_agent(struct sock *sk, struct ccp_flow *f, u64 now)
 	tp->snd_ssthresh = max(start, 2U);
 	tp->prr_delivered = tp->prr_out;
 	ca->mode = CCP_MODE_FALLBACK;
-	f->stats.driven_us += now - f->stats.mode_since_us;
+	if (until > f->stats.mode_since_us)
+		f->stats.driven_us += until - f->stats.mode_since_us;
 	f->stats.mode_since_us = now;
 	f->stats.fallbacks++;
 	f->last_create_us = 0;

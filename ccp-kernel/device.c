@@ -51,6 +51,7 @@ MODULE_PARM_DESC(queue_kb, "room for messages to the agent, rounded up to a powe
 static struct ccp_session __rcu *ccp_session;
 static DEFINE_MUTEX(ccp_open_lock);
 static u32 ccp_last_session_id;
+static u64 ccp_last_heard_us; /* of the session before */
 static bool ccp_ready;
 
 /* The clock of tcp_mstamp. */
@@ -90,6 +91,15 @@ struct ccp_session *ccp_session_alive(u64 now)
 		return s;
 	/* No barrier: an ACK that looks too early or too late is put right by the next. */
 	return ccp_session_empty(s) && waitqueue_active(&s->wait) ? s : NULL;
+}
+
+/* Until when a session lasted that flows have lost. Under RCU. */
+u64 ccp_session_lasted(u32 id, u64 now)
+{
+	const struct ccp_session *s = rcu_dereference(ccp_session);
+	u64 heard = s && s->id == id ? READ_ONCE(s->heard_us) : READ_ONCE(ccp_last_heard_us);
+
+	return min(heard + (u64)READ_ONCE(silence_ms) * USEC_PER_MSEC, now);
 }
 
 /* ------------------------------------------------------------ queue */
@@ -282,6 +292,7 @@ static int ccp_close(struct inode *inode, struct file *file)
 	struct ccp_session *s = file->private_data;
 
 	mutex_lock(&ccp_open_lock);
+	WRITE_ONCE(ccp_last_heard_us, s->heard_us);
 	rcu_assign_pointer(ccp_session, NULL);
 	synchronize_rcu();
 	ccp_flows_forget_closing();

@@ -15,7 +15,7 @@ use messages::{Messages, installs, is_acceptable};
 use nix::sys::socket::{setsockopt, sockopt};
 use portus::ipc::{BackendBuilder, Ipc};
 use portus::lang::Scope;
-use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
+use portus::{CCPHandle, CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -423,27 +423,54 @@ fn under_sums(rate: u32, flows: usize, traffic: impl FnOnce(&Observer)) -> Vec<S
     under(rate, 1, flows, traffic)
 }
 
+/// [`Sums`], running.
+struct Running {
+    agent: CCPHandle,
+    go_on: Arc<AtomicBool>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    observer: Observer,
+}
+
+impl Running {
+    fn start(rate: u32, cwnd: u32) -> Self {
+        let sock = CharIpc::open(Path::new(DEVICE)).unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let observer = sock.observer();
+        let sums = Sums {
+            rate,
+            cwnd,
+            seen: seen.clone(),
+            observer: observer.clone(),
+        };
+        let go_on = Arc::new(AtomicBool::new(true));
+        let agent = RunBuilder::new(BackendBuilder { sock })
+            .default_alg(sums)
+            .with_stop_handle(go_on.clone())
+            .spawn_thread()
+            .run()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        Self {
+            agent,
+            go_on,
+            seen,
+            observer,
+        }
+    }
+
+    fn stop(self) -> Vec<Seen> {
+        self.go_on.store(false, Ordering::SeqCst);
+        self.agent.wait().unwrap();
+        std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+}
+
 fn under(rate: u32, cwnd: u32, flows: usize, traffic: impl FnOnce(&Observer)) -> Vec<Seen> {
-    let sock = CharIpc::open(Path::new(DEVICE)).unwrap();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let sums = Sums {
-        rate,
-        cwnd,
-        seen: seen.clone(),
-        observer: sock.observer(),
-    };
-    let observer = sock.observer();
-    let go_on = Arc::new(AtomicBool::new(true));
-    let agent = RunBuilder::new(BackendBuilder { sock })
-        .default_alg(sums)
-        .with_stop_handle(go_on.clone())
-        .spawn_thread()
-        .run()
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(200));
-    traffic(&observer);
+    let sums = Running::start(rate, cwnd);
+    let observer = &sums.observer;
+    traffic(observer);
     let deadline = Instant::now() + Duration::from_secs(20);
-    let told = || seen.lock().unwrap().len();
+    let told = || sums.seen.lock().unwrap().len();
     while (told() < flows || !observer.is_empty()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -453,9 +480,7 @@ fn under(rate: u32, cwnd: u32, flows: usize, traffic: impl FnOnce(&Observer)) ->
         observer.len(),
         told()
     );
-    go_on.store(false, Ordering::SeqCst);
-    agent.wait().unwrap();
-    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    let seen = sums.stop();
     assert_eq!(seen.len(), flows);
     seen
 }
@@ -574,6 +599,37 @@ fn kernel_a_drained_agent_has_no_flows_until_it_wants_them() {
     assert!(driven > Duration::from_millis(700), "{driven:?}");
     assert_eq!(counter("counters/fallbacks"), fallbacks + 1);
     assert!(seen.iter().all(|flow| flow.reports > 0));
+}
+
+/// A flow that is idle when its agent goes has no ACK that would see it, until the next agent is there.
+#[test]
+fn kernel_the_time_without_an_agent_is_not_driven() {
+    let Some((_alone, file)) = device("kernel_the_time_without_an_agent_is_not_driven") else {
+        return;
+    };
+    drop(file);
+    const ABSENCE: Duration = Duration::from_secs(2);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let receiver = std::thread::spawn(move || {
+        std::io::copy(&mut listener.accept().unwrap().0, &mut std::io::sink()).unwrap()
+    });
+    let first = Running::start(1_000_000, 1);
+    setsockopt(&stream, sockopt::TcpCongestion, &"ccp".into()).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    stream.write_all(&[0; 500_000]).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    first.stop();
+    std::thread::sleep(ABSENCE);
+    let seen = under(1_000_000, 1, 1, |_| {
+        stream.write_all(&[0; 100_000]).unwrap();
+        drop(stream);
+        receiver.join().unwrap();
+    });
+    let info = &seen[0].info;
+    println!("driven for {:?} of {:?}", info.driven, info.age);
+    assert!(info.driven > Duration::from_millis(700), "{info:?}");
+    assert!(info.age - info.driven > ABSENCE, "{info:?}");
 }
 
 /// The window, in packets, with which a flow ends that its agent has drained. `traffic` is given the socket, and what drains.

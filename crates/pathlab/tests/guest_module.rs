@@ -188,7 +188,7 @@ kill $AGENT; wait $AGENT; busybox rm /tmp/agent.log
 insmod /bin/ccp.ko && ok "insmod ccp.ko loads it"
 insmod /bin/ccp.ko 2>&1 | grep -q "File exists" && ok "a second insmod says that it is loaded"
 [ "$(stat -c %a /dev/ccpkp)" = 600 ] && ok "the device is for root"
-tests 9 && ok "ccp-char's kernel tests"
+tests 10 && ok "ccp-char's kernel tests"
 agent; log_has '"message":"ready' && ok "the agent takes the module by itself"
 pk3c-ccp run 2>&1 | grep -q "another agent has /dev/ccpkp open: stop it first" && ok "a second agent is turned away"
 pk3c-ccp detach 2>&1 | grep -q "another agent has /dev/ccpkp open" && ok "detach is refused beside it"
@@ -353,7 +353,7 @@ fn the_agent_runs_on_nothing_but_ccp() {
 /// No clock: this kernel is slow, and its guest runs in the wall clock's time.
 const HUNT: &str = r#"
 insmod /bin/ccp.ko silence_ms=1000 && ok "it loads"
-tests 6 --skip exact_sums --skip five_hundred --skip drained && ok "ccp-char's kernel tests"
+tests 7 --skip exact_sums --skip five_hundred --skip drained && ok "ccp-char's kernel tests"
 path 50mbit 20ms 200
 ended=0
 for round in 1 2 3 4; do
