@@ -21,8 +21,8 @@
 #include "ccp_wire.h"
 #include "validate.h"
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 15, 0)
-#error "tcp_ccp needs Linux 5.15 or later (6.1 and 6.12 are tested)"
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
+#error "tcp_ccp needs Linux 6.1 or later (6.1 and 6.12 are tested)"
 #endif
 
 /* libccp divides 64-bit numbers, and takes messages as they lie in memory. */
@@ -33,18 +33,6 @@
 /* What libccp takes lies ready on this CPU, where only softirqs are kept away; see libccp.c. */
 #ifdef CONFIG_PREEMPT_RT
 #error "tcp_ccp does not run on PREEMPT_RT"
-#endif
-
-#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 19, 0)
-static inline u32 tcp_snd_cwnd(const struct tcp_sock *tp)
-{
-	return tp->snd_cwnd;
-}
-
-static inline void tcp_snd_cwnd_set(struct tcp_sock *tp, u32 val)
-{
-	tp->snd_cwnd = val;
-}
 #endif
 
 #define CCP_MIN_CWND 4 /* packets */
