@@ -5,15 +5,17 @@
 
 mod common;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::agent::Agent;
+use common::agent::{Agent, LogLine, PROGRAM};
 use common::load::{BIN, Demand, Load, Outcome, congestion_from};
 use common::machine::KernelTest;
 use common::{NAME, eventually, path};
 use pathlab::attempts::attempts;
 use pathlab::measured;
 use pathlab::scenario::PathSpec;
+use serde_json::Value;
 
 /// Time for the fast start before anything happens to the agent.
 const WARM_UP: Duration = Duration::from_secs(4);
@@ -31,6 +33,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const READOPTION: Duration = Duration::from_secs(1);
 /// Of a connection's life, over an upgrade, the agents drove so much.
 const UPGRADE_DRIVEN: f64 = 0.9;
+/// The same, frozen for five of eleven seconds.
+const FROZEN_DRIVEN: f64 = 0.4;
 /// From the end of the load until the agent has logged the end of its connections.
 const ENDS: Duration = Duration::from_secs(5);
 
@@ -88,6 +92,36 @@ fn assert_no_stall(outcome: &Outcome, until: Duration) {
     measured!(stall < LONGEST_STALL, "no progress for {stall:?}");
 }
 
+/// Whether the agent has logged, after `since`, the start of the flow from each of these local ports.
+fn adopted_since(agent: &Agent, ports: &[u16], since: Instant) -> bool {
+    let starts: Vec<_> = agent
+        .log()
+        .iter()
+        .filter(|line| line.at > since)
+        .map(LogLine::json)
+        .filter(|line| line["message"] == "flow start")
+        .collect();
+    let is_of = |port: u16| {
+        let end = format!(":{port}");
+        move |line: &Value| {
+            line["local"]
+                .as_str()
+                .is_some_and(|local| local.ends_with(&end))
+        }
+    };
+    ports.iter().all(|&port| starts.iter().any(is_of(port)))
+}
+
+/// The share of its life so far that the agent drove each live connection.
+fn driven_ratios() -> Vec<f64> {
+    let status = Command::new(PROGRAM).args(["status", "--json"]).output();
+    let status: Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
+    let flows = status["flows"].as_array().unwrap().iter();
+    flows
+        .filter_map(|flow| flow["driven_ratio"].as_f64())
+        .collect()
+}
+
 /// Killed at the end of the warm-up, restarted a phase later.
 fn killed_and_restarted(name: &str, situation: &Situation) {
     let Some(test) = KernelTest::begin(name) else {
@@ -140,16 +174,32 @@ fn frozen_and_stopped(name: &str, situation: &Situation) {
     let path = path::open(&situation.spec);
     let agent = Agent::start(&[]);
     let load = Load::over(&path, NAME, situation.connections, Demand::Greedy);
+    let ports = load.ports().to_vec();
 
     wait_until(load.start() + WARM_UP);
+    measured!(
+        ports.iter().all(|&port| agent.flow_start(port).is_some()),
+        "not adopted before the freeze"
+    );
     let frozen = load.start().elapsed();
     agent.freeze();
     wait_until(load.start() + frozen + PHASE);
+    let thawed = Instant::now();
     agent.thaw();
+    measured!(
+        eventually(READOPTION, || adopted_since(&agent, &ports, thawed)),
+        "not adopted again within {READOPTION:?}"
+    );
     wait_until(load.start() + frozen + PHASE + SETTLE + SETTLE);
     let stopped = load.start().elapsed();
+    let driven = driven_ratios();
     agent.stop();
     wait_until(load.start() + stopped + PHASE);
+    println!("driven until the stop: {driven:.3?}");
+    measured!(
+        driven.len() == ports.len() && driven.iter().all(|ratio| *ratio > FROZEN_DRIVEN),
+        "the agent drove {driven:.3?} of the connections' lives"
+    );
 
     let until = load.start().elapsed();
     let outcome = load.finish();
