@@ -79,7 +79,7 @@ fn failures(test: &str, kernel: KernelVersion, binaries: &[(PathBuf, String)]) -
         Err(error) => panic!("Linux {kernel}: {error}"),
         Ok(executed) => executed,
     };
-    println!("Linux {}:\n{}", executed.kernel, executed.output);
+    println!("Linux {}:\n{}", executed.kernel, executed.quoted());
     let passed = |name: &&&str| executed.output.contains(&format!("status 0 of {name}"));
     let failed = names.iter().filter(|name| !passed(name));
     let mut failed: Vec<_> = failed.map(|name| format!("{name} on {kernel}")).collect();

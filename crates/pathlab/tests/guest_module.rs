@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pathlab::guest::{
-    self, AGENT_BINARY, Action, Config, Error, Event, Executed, GuestRun, KernelVersion, Outcome,
+    self, AGENT_BINARY, Action, Config, Error, Event, GuestRun, KernelVersion, Outcome,
 };
 use pathlab::scenario::{PathSpec, Scheme};
 
@@ -114,17 +114,12 @@ fn script(
     expected: &[&str],
 ) {
     let executed = guest::exec(config, binaries, &format!("{HELPERS}\n{text}"), LIMIT);
-    let Some(Executed {
-        output,
-        kernel,
-        kernel_trouble,
-        ..
-    }) = possible(test, config.kernel, executed)
-    else {
+    let Some(executed) = possible(test, config.kernel, executed) else {
         return;
     };
-    println!("Linux {kernel}:\n{output}");
-    assert_eq!(kernel_trouble, "", "Linux {kernel}");
+    let (output, kernel) = (&executed.output, &executed.kernel);
+    println!("Linux {kernel}:\n{}", executed.quoted());
+    assert_eq!(executed.kernel_trouble, "", "Linux {kernel}");
     assert!(
         !output.contains("SKIPPED "),
         "a test was skipped on {kernel}"

@@ -21,6 +21,14 @@ pub struct Executed {
     pub wall: Duration,
 }
 
+impl Executed {
+    /// The output for a log in which it must not pass for what this side says: each line marked.
+    pub fn quoted(&self) -> String {
+        let lines = self.output.lines().map(|line| format!("| {line}\n"));
+        lines.collect()
+    }
+}
+
 /// Boots a guest and runs `script`, a shell text, as root in it. The guest has this machine's
 /// `binaries` under the names given, in its `PATH`, beside `ip`, `tc`, `nsenter` and `setpriv`;
 /// bpffs is mounted, and TUN devices can be made. `limit` is of wall time.
