@@ -4,7 +4,7 @@
 //! the sender's smoothed RTT (`tcpi_rtt`) of every flow in every reporting interval.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -210,15 +210,19 @@ impl Server {
             .stderr(Stdio::null());
         let process = Process::spawn(&mut command).map_err(IperfError::Start)?;
         let mut server = Self { process };
-        server.wait_for_listening(interrupt)?;
+        server.wait_for_listening(SocketAddrV4::new(address, PORT), interrupt)?;
         Ok(server)
     }
 
-    fn wait_for_listening(&mut self, interrupt: &Interrupt) -> Result<(), IperfError> {
+    fn wait_for_listening(
+        &mut self,
+        local: SocketAddrV4,
+        interrupt: &Interrupt,
+    ) -> Result<(), IperfError> {
         const LIMIT: Duration = Duration::from_secs(5);
         let table = format!("/proc/{}/net/tcp", self.process.id());
         let start = Instant::now();
-        while !std::fs::read_to_string(&table).is_ok_and(|table| listens(&table, PORT)) {
+        while !std::fs::read_to_string(&table).is_ok_and(|table| listens(&table, local)) {
             let exited = self.process.exited().map_err(IperfError::Start)?;
             if let Some(status) = exited {
                 return Err(IperfError::Server(format!("it ended with {status}")));
@@ -245,13 +249,14 @@ impl Server {
     }
 }
 
-/// Whether a table in the format of `/proc/net/tcp` has a listener (state 0A) at `port`.
-pub(crate) fn listens(table: &str, port: u16) -> bool {
-    let port = format!(":{port:04X}");
+/// Whether a table in the format of `/proc/net/tcp` has a listener (state 0A) at `local`. A process that has yet to enter its
+/// namespace shows the host's table, where the port may be taken.
+pub(crate) fn listens(table: &str, local: SocketAddrV4) -> bool {
+    let address = u32::from_ne_bytes(local.ip().octets());
+    let local = format!("{address:08X}:{:04X}", local.port());
     table.lines().skip(1).any(|line| {
         let mut fields = line.split_whitespace().skip(1);
-        let local = fields.next().unwrap_or_default();
-        local.ends_with(&port) && fields.nth(1) == Some("0A")
+        fields.next() == Some(&*local) && fields.nth(1) == Some("0A")
     })
 }
 
@@ -374,8 +379,11 @@ mod tests {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n   \
                      0: 02004D0A:1451 00000000:0000 0A 00000000:00000000 00:00000000 00000000\n   \
                      1: 02004D0A:1452 01004D0A:C350 01 00000000:00000000 00:00000000 00000000\n";
-        assert!(listens(table, 5201));
-        assert!(!listens(table, 5202));
-        assert!(!listens("", 5201));
+        let at = |address, port| listens(table, SocketAddrV4::new(address, port));
+        let server = Ipv4Addr::new(10, 77, 0, 2);
+        assert!(at(server, 5201));
+        assert!(!at(server, 5202));
+        assert!(!at(Ipv4Addr::LOCALHOST, 5201), "another namespace's");
+        assert!(!listens("", SocketAddrV4::new(server, 5201)));
     }
 }

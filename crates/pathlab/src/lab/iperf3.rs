@@ -4,6 +4,7 @@
 //! start of a program after the path's.
 
 use std::fs;
+use std::net::SocketAddrV4;
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -140,7 +141,8 @@ impl Pair {
         let server_report = process::read_all(pipe);
         let table = format!("/proc/{}/net/tcp", server.id());
         let start = Instant::now();
-        while !fs::read_to_string(&table).is_ok_and(|table| listens(&table, port)) {
+        let local = SocketAddrV4::new(address, port);
+        while !fs::read_to_string(&table).is_ok_and(|table| listens(&table, local)) {
             if let Ok(Some(status)) = server.exited() {
                 return Err(failed(format!("the server ended with {status}")));
             }
