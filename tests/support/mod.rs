@@ -4,14 +4,13 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
-pub(crate) mod machine;
-
-use machine::{Machine, Primitives};
+use ccp_vm::{Machine, Primitives, Program, Updates};
 use pk3c_ccp::controller::{Controller, FlowStart};
 use pk3c_ccp::params::Params;
 use pk3c_ccp::plan::{Command, Decision};
 use pk3c_ccp::program::{self, RawReport};
 use pk3c_ccp::units::Bytes;
+use portus::lang::{self, Reg, Scope};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
@@ -125,6 +124,11 @@ struct Packet {
 
 struct Flow {
     machine: Machine,
+    /// Bytes, and bytes per second, as the machine set them last.
+    cwnd: u64,
+    rate: u64,
+    /// Invocations that an overflow, underflow or division by zero ended.
+    aborted: u64,
     controller: Controller,
     /// Packets sent and not yet accounted for; the first has number `first`.
     flight: VecDeque<Packet>,
@@ -140,8 +144,27 @@ struct Flow {
     delivered: Vec<f64>,
 }
 
+impl Flow {
+    /// One ACK, or a timeout, on the machine. Returns the report, if it made one.
+    fn invoke(&mut self, now_us: u64, ack: Primitives) -> Option<[u64; 16]> {
+        // Something always waits to be acknowledged.
+        let ack = Primitives {
+            bytes_pending: 1,
+            ..ack
+        };
+        let outcome = self.machine.invoke(now_us, &ack, self.cwnd, self.rate);
+        self.cwnd = outcome.cwnd.unwrap_or(self.cwnd);
+        self.rate = outcome.rate.unwrap_or(self.rate);
+        self.aborted += u64::from(outcome.error.is_some());
+        let report = outcome.report?;
+        Some(report.fields().try_into().expect("sixteen fields"))
+    }
+}
+
 struct World {
     path: Path,
+    /// Of the program.
+    scope: Scope,
     rng: ChaCha8Rng,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events: u64,
@@ -153,7 +176,9 @@ struct World {
 impl World {
     fn new(path: Path, seed: u64) -> Self {
         let params = Arc::new(path.params.clone());
+        let (program, scope) = compiled();
         let mut world = Self {
+            scope,
             rng: ChaCha8Rng::seed_from_u64(seed),
             queue: BinaryHeap::new(),
             events: 0,
@@ -180,7 +205,10 @@ impl World {
                 Controller::new(params.clone(), seed * 1000 + index as u64, start);
             let start_ns = (start_s * NS) as u64;
             let mut flow = Flow {
-                machine: Machine::new(&program::text()),
+                machine: Machine::new(),
+                cwnd: 0,
+                rate: 0,
+                aborted: 0,
                 controller,
                 flight: VecDeque::new(),
                 first: 0,
@@ -193,12 +221,11 @@ impl World {
                 srtt_ns: 0.0,
                 delivered: Vec::new(),
             };
-            apply(&mut flow.machine, first.command);
+            let command = first.command.expect("the first decision is a command");
+            let updates = updates(&world.scope, command);
+            flow.machine.change_program(program.clone(), &updates);
             // Sent along with the program, so it holds before the first ACK.
-            flow.machine.invoke(&Primitives {
-                now_us: start_ns / 1000,
-                ..Primitives::default()
-            });
+            flow.invoke(start_ns / 1000, Primitives::default());
             world.flows.push(flow);
             world.at(start_ns, Event::Send(index));
             world.at(start_ns, Event::Timer(index));
@@ -232,8 +259,7 @@ impl World {
     fn send(&mut self, now: u64, index: usize) {
         let flow = &mut self.flows[index];
         flow.send_armed = false;
-        let (cwnd, rate) = flow.machine.cwnd_and_rate();
-        if flow.outstanding >= cwnd / MSS {
+        if flow.outstanding >= flow.cwnd / MSS {
             return;
         }
         let number = flow.first + flow.flight.len() as u64;
@@ -245,7 +271,7 @@ impl World {
             flow.last_ack_ns = now; // the retransmission timer starts
         }
         flow.outstanding += 1;
-        flow.next_send_ns = now + (MSS as f64 * NS / rate as f64) as u64;
+        flow.next_send_ns = now + (MSS as f64 * NS / flow.rate as f64) as u64;
         flow.send_armed = true;
         let next = flow.next_send_ns;
         self.at(next, Event::Send(index));
@@ -320,13 +346,12 @@ impl World {
             self.out.rtts_ms.push(rtt as f64 * 1e-6);
         }
         let ack = Primitives {
-            now_us: now / 1000,
-            rtt_us: rtt_ns.map(|ns| (ns / 1000).max(1)),
+            rtt_sample_us: rtt_ns.map_or(0, |ns| (ns / 1000).max(1)),
             packets_acked: acked,
-            lost,
-            timeout: false,
+            lost_pkts_sample: lost,
+            ..Primitives::default()
         };
-        self.program(now, index, &ack);
+        self.program(now, index, ack);
     }
 
     fn timer(&mut self, now: u64, index: usize) {
@@ -340,21 +365,23 @@ impl World {
             flow.outstanding = 0;
             flow.last_ack_ns = now;
             let expired = Primitives {
-                now_us: now / 1000,
-                timeout: true,
+                was_timeout: true,
                 ..Primitives::default()
             };
-            self.program(now, index, &expired);
+            self.program(now, index, expired);
         }
         self.at(now + 50_000_000, Event::Timer(index));
     }
 
-    fn program(&mut self, now: u64, index: usize, primitives: &Primitives) {
+    fn program(&mut self, now: u64, index: usize, primitives: Primitives) {
         let flow = &mut self.flows[index];
-        if let Some(fields) = flow.machine.invoke(primitives) {
+        if let Some(fields) = flow.invoke(now / 1000, primitives) {
             let raw = RawReport::from_fields(fields);
             let decision = flow.controller.on_report(&raw);
-            apply(&mut flow.machine, decision.command);
+            if let Some(command) = decision.command {
+                let updates = updates(&self.scope, command);
+                flow.machine.update(&updates).expect("it has a program");
+            }
             if index == self.path.traced {
                 self.out.trace.push((raw, decision));
             }
@@ -367,14 +394,35 @@ impl World {
     }
 
     fn outcome(mut self) -> Outcome {
-        self.out.aborted = self.flows.iter().map(|flow| flow.machine.aborted).sum();
+        self.out.aborted = self.flows.iter().map(|flow| flow.aborted).sum();
         self.out.delivered = self.flows.into_iter().map(|flow| flow.delivered).collect();
         self.out
     }
 }
 
-fn apply(machine: &mut Machine, command: Option<Command>) {
-    if let Some(command) = command {
-        command.fields(|fields| machine.update(fields));
-    }
+/// The program as an agent installs it, and the scope that knows its registers.
+fn compiled() -> (Arc<Program>, Scope) {
+    let (bin, scope) = lang::compile(program::text().as_bytes(), &[]).expect("it compiles");
+    let mut install = scope.program_uid.to_le_bytes().to_vec();
+    install.extend((bin.events.len() as u32).to_le_bytes());
+    install.extend((bin.instrs.len() as u32).to_le_bytes());
+    install.extend(bin.serialize().expect("it serializes"));
+    let program = Program::parse(&install).expect("it is valid");
+    (Arc::new(program), scope)
+}
+
+fn updates(scope: &Scope, command: Command) -> Updates {
+    let mut updates = Updates::default();
+    command.fields(|fields| {
+        for (name, value) in fields {
+            let entry = match scope.get(name) {
+                Some(Reg::Control(index, ..)) => usize::from(*index),
+                Some(Reg::Implicit(4, _)) => Updates::CWND,
+                Some(Reg::Implicit(5, _)) => Updates::RATE,
+                other => panic!("{name} cannot be updated: {other:?}"),
+            };
+            updates.set(entry, u64::from(*value));
+        }
+    });
+    updates
 }
