@@ -21,7 +21,7 @@
   (b0 0) (b1 0) (b2 0) (b3 0) (b4 0) (cur 0)
   (tx 9) (rx 9) (marked 0)
 )
-# A retransmission timeout: the other counters are stale now, so report before anything adds them.
+# A retransmission timeout: report at once. This ACK's counters, with all that the timeout declared lost, are deliberately left out.
 (when (&& Flow.was_timeout true)
   (:= Report.tag (+ (* plan 32) (+ 16 rx)))
   (report)
