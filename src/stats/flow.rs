@@ -28,6 +28,8 @@ pub struct FlowSample {
     pub carried: Option<Carried>,
     /// Reports that were lost on their way to the agent.
     pub reports_dropped: u32,
+    /// Runs of the program given up: overflow, underflow, division by 0.
+    pub program_errors: u64,
     /// The kernel's smoothed RTT at the last report, if it has one.
     pub srtt: Option<Duration>,
 }
@@ -191,6 +193,7 @@ flow_fields! {
     "acked_bytes" "acked" Bytes "Payload acknowledged" |f| number(f.sample.carried?.bytes_acked as f64);
     "reports" "reports" Count "Reports that the agent has answered" |f| number(f.live?.reports as f64);
     "reports_dropped" "dropped" Count "Reports that a full ring lost" |f| number(f.sample.reports_dropped.into());
+    "program_errors" "errors" Count "Program runs given up" |f| number(f.sample.program_errors as f64);
 }
 
 #[cfg(test)]

@@ -171,6 +171,7 @@ statistics! {
     "offers_dropped" Counter Count None, "New flows whose offer a full ring lost (offered again)" |v| whole(v.datapath.offers_dropped);
     "closes_dropped" Counter Count None, "Ends of flows that a full ring lost (found by a scan)" |v| whole(v.datapath.closes_dropped);
     "reports_dropped" Counter Count None, "Reports that a full ring lost, counted when their flow ends" |v| whole(v.datapath.reports_dropped);
+    "program_errors" Counter Count None, "Program runs given up (overflow, underflow, division by 0), counted when their flow ends" |v| whole(v.datapath.program_errors);
     "flows_without_slot" Counter Count None, "Flows beyond --max-flows, which stay in the fallback" |v| whole(v.datapath.flows_without_slot);
     "programs_missing" Counter Count None, "ACKs that found their program gone" |v| whole(v.datapath.programs_missing);
     "updates_stale" Counter Count None, "Updates for flows that had ended or were no longer driven" |v| whole(v.datapath.updates_stale);

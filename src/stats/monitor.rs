@@ -32,6 +32,8 @@ pub struct DatapathCounts {
     pub closes_dropped: u64,
     /// Reports that a full ring lost, counted when their flow ends.
     pub reports_dropped: u64,
+    /// Runs of the program given up, counted when their flow ends.
+    pub program_errors: u64,
     /// Flows that found the table of flows full, and stay in the fallback.
     pub flows_without_slot: u64,
     /// ACKs that found their program gone.

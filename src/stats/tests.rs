@@ -20,6 +20,7 @@ pub(super) fn sample(sock_id: u32) -> FlowSample {
         fallback_episodes: 1,
         carried: Some(Carried::default()),
         reports_dropped: 0,
+        program_errors: 0,
         srtt: Some(Duration::from_millis(30)),
     }
 }

@@ -33,6 +33,8 @@ pub struct FlowInfo {
     pub is_driven: bool,
     /// Whether a program watches the fallback, under [`Mode::Observe`].
     pub is_observed: bool,
+    /// Program runs given up: overflow, underflow, division by 0.
+    pub program_errors: u64,
     /// The counters.
     pub stats: FlowStats,
 }
@@ -56,6 +58,8 @@ pub struct Counters {
     pub stale_updates: u64,
     /// Reports lost to a full ring, of flows that have ended since this agent began.
     pub reports_dropped: u64,
+    /// Program runs given up (overflow, underflow, division by 0), of the same flows.
+    pub program_errors: u64,
     /// Records that this agent did not understand.
     pub malformed_records: u64,
     /// Messages of this agent that were refused.
@@ -73,6 +77,7 @@ pub(crate) struct Flows {
     /// The agent gives no sign of life although it lives: all flows are to run under the fallback.
     pub(crate) drained: AtomicBool,
     pub(crate) reports_dropped: AtomicU64,
+    pub(crate) program_errors: AtomicU64,
     pub(crate) malformed_records: AtomicU64,
     pub(crate) rejected_messages: AtomicU64,
 }
@@ -87,6 +92,7 @@ impl Flows {
             governing: Mutex::new(()),
             drained: AtomicBool::new(false),
             reports_dropped: AtomicU64::new(0),
+            program_errors: AtomicU64::new(0),
             malformed_records: AtomicU64::new(0),
             rejected_messages: AtomicU64::new(0),
         }
@@ -166,7 +172,11 @@ impl Flows {
         self.reports_dropped
             .fetch_add(stats.reports_dropped.into(), Relaxed);
         // The slot may have a new tenant; then only its counters are known.
-        let info = self.describe(slot, stats);
+        let mut info = self.describe(slot, stats);
+        if slot.sid.load(Acquire) != sid {
+            info.program_errors = 0;
+        }
+        self.program_errors.fetch_add(info.program_errors, Relaxed);
         self.closed.lock().unwrap_or_else(|e| e.into_inner())[index] = Some((sid, info));
     }
 
@@ -231,6 +241,7 @@ impl Flows {
             driven: Duration::from_micros(stats.driven_us + current),
             is_driven: lives && (runs || (waits && !self.drained.load(Relaxed))),
             is_observed: lives && program && governance.mode == Mode::Observe,
+            program_errors: slot.errors.load(Acquire),
             stats,
         }
     }
@@ -246,6 +257,7 @@ impl Flows {
             missing_programs: c.missing_programs.load(Relaxed),
             stale_updates: c.stale_updates.load(Relaxed),
             reports_dropped: self.reports_dropped.load(Relaxed),
+            program_errors: self.program_errors.load(Relaxed),
             malformed_records: self.malformed_records.load(Relaxed),
             rejected_messages: self.rejected_messages.load(Relaxed),
         }

@@ -120,3 +120,32 @@ fn kernel_what_a_full_ring_loses_is_made_good() {
     agent.stop();
     support::assert_gone(&config);
 }
+
+/// A program that fails is seen while its flows live, and in the sum when they have ended.
+#[test]
+fn kernel_program_runs_given_up_are_told() {
+    if !can_run("kernel_program_runs_given_up_are_told") {
+        return;
+    }
+    let config = Config {
+        max_flows: 16,
+        ..Config::new("ccpfails")
+    };
+    let _guard = Guard::new(&config);
+    let mut steering = Steering::new(|_| (RATE, CWND));
+    steering.every_us = 0;
+    let agent = Running::steering(support::start(&config), &steering);
+    let observer = agent.observer().clone();
+    let talk = Talk::new(200);
+    talk.open("ccpfails", 3);
+    wait_until("all flows tell of errors", || {
+        let flows = observer.flows();
+        flows.len() == 3 && flows.iter().all(|(_, flow)| flow.program_errors > 3)
+    });
+    assert_eq!(observer.counters().program_errors, 0, "while they live");
+    talk.finish();
+    wait_until("portus knows no flow", || steering.open().is_empty());
+    assert!(observer.counters().program_errors > 9);
+    agent.stop();
+    support::assert_gone(&config);
+}

@@ -29,6 +29,7 @@ impl DatapathView for BpfView {
                 packets_lost: flow.stats.packets_lost,
             }),
             reports_dropped: flow.stats.reports_dropped,
+            program_errors: flow.program_errors,
             srtt: known(flow.stats.srtt_us),
         });
         sample.collect()
@@ -42,6 +43,7 @@ impl DatapathView for BpfView {
             offers_dropped: counters.creates_dropped,
             closes_dropped: counters.closes_dropped,
             reports_dropped: counters.reports_dropped,
+            program_errors: counters.program_errors,
             flows_without_slot: counters.no_slot,
             programs_missing: counters.missing_programs,
             updates_stale: counters.stale_updates,
@@ -108,6 +110,7 @@ impl DatapathView for CharView {
                     packets_lost: flow.packets_lost,
                 }),
                 reports_dropped: flow.reports_dropped,
+                program_errors: flow.program_errors.into(),
                 srtt: known(flow.srtt_us),
             }
         });
@@ -128,6 +131,7 @@ impl DatapathView for CharView {
             offers_dropped: of("counters/creates_dropped"),
             closes_dropped: 0,
             reports_dropped: of("counters/reports_dropped"),
+            program_errors: of("counters/program_errors"),
             flows_without_slot: of("counters/flows_refused"),
             programs_missing: 0,
             updates_stale: of("counters/stale"),

@@ -33,10 +33,11 @@ const INTERVALS: [(&str, u16); 8] = [
     ("decision", 24),
 ];
 /// Statistics that count what should not happen.
-const TROUBLES: [&str; 8] = [
+const TROUBLES: [&str; 9] = [
     "offers_dropped",
     "closes_dropped",
     "reports_dropped",
+    "program_errors",
     "flows_without_slot",
     "programs_missing",
     "records_malformed",

@@ -12,7 +12,7 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 /// Says with every report which flow's updates the datapath holds (`tag`) and which rate is in
-/// force. `every_us` is how often.
+/// force. `every_us` is how often; with 0 it divides by 0 on every ACK.
 const PROGRAM: &str = "
     (def (tag 0) (every_us 10000) (Report (volatile bytes 0) (volatile tag 0) (volatile rate 0)))
     (when true
@@ -20,7 +20,7 @@ const PROGRAM: &str = "
         (:= Report.tag tag)
         (:= Report.rate Rate)
         (fallthrough))
-    (when (> Micros every_us) (:= Micros 0) (report))";
+    (when (> (/ Micros every_us) 0) (:= Micros 0) (report))";
 
 /// A portus agent in a thread of its own. Dropped, it stops cleanly.
 pub(crate) struct Running {
