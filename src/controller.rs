@@ -15,9 +15,10 @@
 //!                                                             -- more arrives --> STARTUP
 //! ```
 //!
-//! Every report is first an observation, whatever plan it belongs to. Then the first of these that applies decides:
-//! retransmission timeout, fast start, drain, competition, handbrakes, cruise, low-rate climber, Vivace. Reports of an old plan
-//! decide nothing, and neither does slot 0 (what was sent before the plan), which shows effects already answered.
+//! Every report is first an observation, whatever plan it belongs to. Then the first of these that applies decides: a start that goes on
+//! since what ended it was no queue, parameters that have changed, a retransmission timeout, the first ACKs, and then whichever part drives the
+//! flow. Vivace asks all handbrakes before it learns, the cruise that for a queue. Reports of an old plan decide nothing; slot 0, what was
+//! sent before the plan, tells only the fast start and the drain something, since for the others its effects are already answered.
 //! `--algorithm vivace` runs the core alone, with its own start; `--upstream-compat` runs [`crate::upstream`] instead.
 //!
 //! The controller is a function of its parameters, its seed and the reports: its clock is the datapath's ACK time in

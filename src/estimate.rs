@@ -23,7 +23,9 @@
 //!
 //! Limits: the RTT range needs a queue now and then to mean something; below 2 % of the RTT the class is "unknown" and
 //! the floor may only reach 2 %. After a route change to a longer path the smallest RTT is wrong until
-//! [`crate::handbrake::compete`] has it replaced.
+//! [`crate::handbrake::compete`] has it replaced. Where a rate is changed without a new plan, the rate asked for is the new one, though some
+//! of the interval's packets were sent at the old one: bytes per packet swing by a per cent or two with it, and a fast start's intervals look
+//! limited.
 
 mod interval;
 mod loss;

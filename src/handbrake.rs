@@ -173,7 +173,7 @@ pub enum Action {
     },
 }
 
-/// A rule. It is asked once per interval of the current plan that was sent at an asked rate, outside startup and drain.
+/// A rule. It is asked once per interval of the current plan that was sent at an asked rate: in VIVACE, and for a queue in CRUISE, too.
 pub trait Rule {
     /// The reason that its actions carry.
     fn reason(&self) -> Reason;

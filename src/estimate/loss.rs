@@ -11,8 +11,8 @@ const MEMORY_PKTS: f64 = 3000.0;
 const DISPERSION_MAX: f64 = 16.0;
 /// Loss floor while the class of losses is unknown.
 pub(super) const UNKNOWN: f64 = 0.02;
-/// Where each packet is lost with the same chance, so many times the mean distance of two losses pass in a row hardly ever (one in
-/// 400), and how much of the longest run is left with each interval that loses. Source: simulated, 60 paths that lose .3 to 10 % at
+/// If packets are lost independently, a run of `LONGEST_RUN` times the mean distance between losses is rare (one in 400). `RUN_FADES` is what is
+/// kept of the longest run per interval with losses. Source: simulated, 60 paths that lose .3 to 10 % at
 /// random, mostly alone: .912 of them are used with 6 and 5, .907 with 4; without any of this .911.
 const LONGEST_RUN: f64 = 6.0;
 const RUN_FADES: f64 = 0.98;

@@ -42,8 +42,8 @@ const LONGEST_LATE: Micros = Micros::new(300_000);
 /// and 1 bandwidth-delay product with 1.8, 2.5 and 3.5: .21, .43, .49; measured beside one, Linux 6.18: .9 to 4.6.
 const RISE_RTTS: f64 = 5.0;
 const GONE: f32 = 0.1;
-/// So many intervals tell whether a queue is steady: with the newest it may have begun to go, down to this part; the longest of the others
-/// is at most this factor above the shortest, or this one where it is quite steady. Source: simulated. Beside BBR the factor is 1.05 to
+/// A queue is steady if, of the last `INTERVALS` intervals, all but the newest differ by no more than a factor of `STEADY` (`QUITE_STEADY` for
+/// quite steady). The newest may already be falling, down to `BEGUN` of the shortest. Source: simulated. Beside BBR the factor is 1.05 to
 /// 1.3, and 1.4 to 2 where the queue of a crowd goes.
 const INTERVALS: usize = 5;
 const BEGUN: f32 = 0.3;
