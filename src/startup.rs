@@ -319,7 +319,9 @@ impl Startup {
         }
         let elapsed = est.now() - self.grown;
         if elapsed > est.srtt() * PLATEAU_RTTS && self.reports > HISTORY as u16 {
-            return Verdict::Leave(self.best.max(mi.goodput) * CEILING, Reason::Plateau);
+            // ACKs that come together tell of more than was ever sent.
+            let arrived = mi.goodput.min(rate);
+            return Verdict::Leave(self.best.max(arrived) * CEILING, Reason::Plateau);
         }
         if mi.slot == Slot::Hold && mi.samples < MIN_SAMPLES {
             return Verdict::Longer;
@@ -448,7 +450,7 @@ impl Startup {
             Rate::ZERO
         };
         let rate = if reason == Reason::FullLoss {
-            mi.goodput
+            mi.goodput.min(rate)
         } else {
             self.best.max(by_slope).min(mi.send_rate)
         };

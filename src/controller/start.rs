@@ -123,10 +123,7 @@ impl Controller {
                 } else {
                     Aimd::floor(srtt, pkt_bytes)
                 };
-                // ACKs that come together tell of more than was ever sent.
-                let most = self.plan.highest().max(self.rate);
                 self.rate = rate
-                    .min(most)
                     .max(floor.min(self.rate))
                     .within(self.params.min_rate, self.params.max_rate);
                 let queue = matches!(
