@@ -197,10 +197,14 @@ impl Cruise {
             (LET_OUT_LEAST, Reason::CruiseQueue)
         };
         let part = (queue / (est.srtt() * DRAIN_RTTS)).clamp(least, LET_OUT_MOST);
-        let below = (edge * (1.0 - part)).min(rate);
+        let below = edge * (1.0 - part);
         if !path.is_all(edge) {
-            let (rate, lost) = (edge, lossy);
-            return Ride::Shared(below, Edge { rate, lost });
+            let edge = Edge {
+                rate: edge,
+                lost: lossy,
+            };
+            // ACKs that come together make more of it than was sent.
+            return Ride::Shared(below.min(rate), edge);
         }
         let interval = Self::interval(est, rate, view.pkt_bytes, view.params);
         self.patient_until = est.now() + interval * HOLDOFF;
