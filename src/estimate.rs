@@ -22,7 +22,7 @@
 //!   range of RTTs is none.
 //!
 //! Limits: the RTT range needs a queue now and then to mean something; below 2 % of the RTT the class is "unknown" and
-//! the floor may only reach 2 %. After a route change to a longer path the smallest RTT is wrong until
+//! the floor may only reach 2 %, or up to 5 % where no more packets pass in a row than so many losses allow. After a route change to a longer path the smallest RTT is wrong until
 //! [`crate::handbrake::compete`] has it replaced. Where a rate is changed without a new plan, the rate asked for is the new one, though some
 //! of the interval's packets were sent at the old one: bytes per packet swing by a per cent or two with it, and a fast start's intervals look
 //! limited.

@@ -9,7 +9,9 @@ const MIN_PKTS: f64 = 200.0;
 const MEMORY_PKTS: f64 = 3000.0;
 /// Most by which losses are believed to vary more than independent ones. Source: bursts of 8 packets, lengths geometric.
 const DISPERSION_MAX: f64 = 16.0;
-/// Loss floor while the class of losses is unknown.
+/// Loss floor while the class of losses is unknown: so much at least, and what short runs tell at most. Source: simulated, six seeds, 60 paths
+/// that lose .3 to 10 %: .922 of them are used with the runs, .916 without; 40 paths that wide flows share at small buffers have a Jain's
+/// index of .918 and .912, and 48 crowds lose the same.
 pub(super) const UNKNOWN: f64 = 0.02;
 /// If packets are lost independently, a run of `LONGEST_RUN` times the mean distance between losses is rare (one in 400). `RUN_FADES` is what is
 /// kept of the longest run per interval with losses. Source: simulated, 60 paths that lose .3 to 10 % at
@@ -94,7 +96,7 @@ impl LossFloor {
         // that came last would take the others' congestion for its path's nature.
         let lost_pkts = match class {
             LossClass::Congestive => return,
-            LossClass::Unknown => mi.lost_pkts.min(UNKNOWN * mi.pkts()),
+            LossClass::Unknown => mi.lost_pkts.min(self.unknown() * mi.pkts()),
             LossClass::None | LossClass::Random => mi.lost_pkts,
         };
         self.lost_pkts += lost_pkts;
@@ -138,13 +140,26 @@ impl LossFloor {
         (f64::from(self.spread) / independent).clamp(1.0, DISPERSION_MAX)
     }
 
+    /// The highest floor while it is unknown where packets are lost.
+    fn unknown(&self) -> f64 {
+        if self.pkts < MIN_PKTS {
+            UNKNOWN
+        } else {
+            self.most().max(UNKNOWN)
+        }
+    }
+
     /// The floor; a small one while the range of the queue is unknown.
     pub(super) fn get(&self, range_unknown: bool) -> f64 {
         if self.pkts < MIN_PKTS {
             return 0.0;
         }
         let max = f64::from(self.max);
-        let cap = if range_unknown { max.min(UNKNOWN) } else { max };
+        let cap = if range_unknown {
+            max.min(self.unknown())
+        } else {
+            max
+        };
         self.mean().min(cap)
     }
 }

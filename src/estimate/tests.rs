@@ -203,14 +203,20 @@ fn random_loss_is_forgiven_and_congestive_loss_is_not() {
 
 #[test]
 fn an_unknown_queue_limits_the_floor() {
-    let mut est = Estimator::new(&Params::default());
-    let acks: Vec<_> = (0..95)
-        .map(|i| (i * 200, 42_000, u64::from(i % 10 == 0)))
-        .collect();
-    for i in 0..40 {
-        est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
-    }
-    assert_eq!(est.loss_floor(), loss::UNKNOWN);
+    // A tenth of all packets is lost: of each interval's, or all in one interval of ten.
+    let floor = |lossy_every: u64| {
+        let mut est = Estimator::new(&Params::default());
+        for i in 0..40 {
+            let lost =
+                |k: u64| u64::from(i % lossy_every == 0 && k.is_multiple_of(10 / lossy_every));
+            let acks: Vec<_> = (0..95).map(|k| (k * 200, 42_000, lost(k))).collect();
+            est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
+        }
+        est.loss_floor()
+    };
+    assert!(floor(10) < loss::UNKNOWN, "{}", floor(10));
+    let short_runs = floor(1);
+    assert!((0.04..=0.05).contains(&short_runs), "{short_runs}");
 }
 
 #[test]
