@@ -270,9 +270,7 @@ impl Vivace {
         let centre = self.rate.mbit();
         let trials = [a, b, c, d];
         // At a bound the trials are not around the rate.
-        let lowest = trials.iter().fold(f64::MAX, |low, (x, _)| x.min(low));
-        let highest = trials.iter().fold(0.0_f64, |high, (x, _)| x.max(high));
-        let middle = (lowest + highest) / 2.0;
+        let middle = trials.iter().map(|(x, _)| x).sum::<f64>() / 4.0;
         // The reference of the first step is the pair of winning trials: their rate with their utility. There are some, since
         // rates that are all the same have no gradient.
         let winners = trials
