@@ -94,22 +94,10 @@ fn assert_no_stall(outcome: &Outcome, until: Duration) {
 
 /// Whether the agent has logged, after `since`, the start of the flow from each of these local ports.
 fn adopted_since(agent: &Agent, ports: &[u16], since: Instant) -> bool {
-    let starts: Vec<_> = agent
-        .log()
-        .iter()
-        .filter(|line| line.at > since)
-        .map(LogLine::json)
-        .filter(|line| line["message"] == "flow start")
-        .collect();
-    let is_of = |port: u16| {
-        let end = format!(":{port}");
-        move |line: &Value| {
-            line["local"]
-                .as_str()
-                .is_some_and(|local| local.ends_with(&end))
-        }
-    };
-    ports.iter().all(|&port| starts.iter().any(is_of(port)))
+    let log = agent.log();
+    let new = log.iter().filter(|line| line.at > since);
+    let starts: Vec<_> = new.filter_map(LogLine::flow_start_port).collect();
+    ports.iter().all(|port| starts.contains(port))
 }
 
 /// The share of its life so far that the agent drove each live connection.

@@ -36,7 +36,7 @@ impl LogLine {
     }
 
     /// The local port, if this is the start of a flow.
-    fn flow_start_port(&self) -> Option<u16> {
+    pub(crate) fn flow_start_port(&self) -> Option<u16> {
         let line = self.json();
         let local = line["local"]
             .as_str()
