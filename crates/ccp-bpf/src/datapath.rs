@@ -221,20 +221,17 @@ impl Datapath {
             }
         }
         let pinned = pins::names(&config.pin_dir)?;
-        let origin = if pinned.iter().any(|name| registered.contains(name)) {
-            adopt(&config, kernel, &pinned, &registered)?
+        let (origin, (maps, flows)) = if pinned.iter().any(|name| registered.contains(name)) {
+            let origin = adopt(&config, kernel, &pinned, &registered)?;
+            (origin, take_over(&config)?)
         } else {
             // Pins without a registration: a start or a stop that was cut short.
             pins::remove_all(&config.pin_dir)?;
-            load(&config, kernel).inspect_err(|_| {
+            let loaded = load(&config, kernel).inspect_err(|_| {
                 let _ = pins::remove_all(&config.pin_dir);
             })?;
-            Origin::Loaded
+            (Origin::Loaded, loaded)
         };
-        let maps = Maps::open(&config.pin_dir)?;
-        let flows = maps.share()?;
-        flows.begin_anew(config.max_flow_rate);
-        flows.control().epoch.fetch_add(1, AcqRel);
         info!(names = ?config.names, ?origin, max_flows = flows.slots.len(), "datapath ready");
         Ok(Self {
             config,
@@ -419,17 +416,27 @@ fn check_place(pin_dir: &Path) -> Result<(), Error> {
     Err(Error::PinDir { path, why })
 }
 
-fn load(config: &Config, kernel: Kernel) -> Result<(), Error> {
+/// The names come last: from then on sockets choose them, and what is not set by then holds for the first connections.
+fn load(config: &Config, kernel: Kernel) -> Result<(Maps, Flows), Error> {
     object::create_maps(config, kernel)?;
     let control = Maps::open(&config.pin_dir)?.control()?;
     let control = control.get(0).expect("the control map has one value");
     control.layout_version.store(LAYOUT_VERSION, Relaxed);
     let version = object::version(config, kernel);
     control.object_hash.store(version, Relaxed);
-    config
-        .names
-        .iter()
-        .try_for_each(|name| object::register(config, kernel, name))
+    let taken = take_over(config)?;
+    let mut names = config.names.iter();
+    names.try_for_each(|name| object::register(config, kernel, name))?;
+    Ok(taken)
+}
+
+/// Makes the maps this agent's.
+fn take_over(config: &Config) -> Result<(Maps, Flows), Error> {
+    let maps = Maps::open(&config.pin_dir)?;
+    let flows = maps.share()?;
+    flows.begin_anew(config.max_flow_rate);
+    flows.control().epoch.fetch_add(1, AcqRel);
+    Ok((maps, flows))
 }
 
 /// Takes over running registrations and their maps.

@@ -7,11 +7,13 @@ use ccp_bpf::{Config, Datapath, Error, Origin};
 use portus::ipc::Ipc;
 use portus::{CongAlg, DatapathInfo, RunBuilder};
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
+use std::net::TcpListener;
 use std::thread::{sleep, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::agent::{Running, Steered, Steering};
 use support::talk::Talk;
+use support::tcp::{self, TcpInfo};
 use support::{Guard, can_run, is_listed, wait_until};
 
 const NAMES: [&str; 3] = ["ccpname0", "ccpname1", "ccpname2"];
@@ -130,4 +132,35 @@ fn kernel_a_name_on_its_way_out_is_waited_for() {
     leaving.join().unwrap();
     second.stop().unwrap();
     support::assert_gone(&after);
+}
+
+#[test]
+fn kernel_a_connection_of_the_first_moment_is_not_held_back() {
+    if !can_run("kernel_a_connection_of_the_first_moment_is_not_held_back") {
+        return;
+    }
+    let config = Config::new("ccpearly");
+    let _guard = Guard::new(&config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let sink = tcp::sink(listener);
+    let early = spawn(move || {
+        let mut connection = loop {
+            match tcp::connect(to, "ccpearly") {
+                Ok(connection) => break connection,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
+            }
+        };
+        let begin = Instant::now();
+        connection.write_all(&[0; 4_000_000]).unwrap();
+        wait_until("all has arrived", || {
+            TcpInfo::of(&connection).unacked() == 0
+        });
+        begin.elapsed()
+    });
+    let datapath = support::start(&config);
+    let took = early.join().unwrap();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(sink.join().unwrap(), 4_000_000);
+    datapath.stop().unwrap();
 }
