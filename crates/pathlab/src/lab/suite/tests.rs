@@ -121,6 +121,17 @@ fn a_void_run_is_tried_again_and_kept_only_for_the_reader() {
 }
 
 #[test]
+fn a_void_run_in_virtual_time_would_be_void_again() {
+    let folder = Folder::new("void-guest");
+    let mut tasks = [task("pk3c", 1)];
+    tasks[0].inputs.backend = "guest".into();
+    let late = |index: usize| Ok(result(&tasks[index], Some("late")));
+    let (record, _) = carry_out(&folder, &tasks, &Interrupt::default(), &late);
+    let failure = &record.failures[0];
+    assert_eq!((failure.attempts, failure.void), (1, true));
+}
+
+#[test]
 fn a_failed_run_does_not_end_the_suite() {
     let folder = Folder::new("failed");
     let tasks = [task("pk3c", 1), task("pk3c", 2)];
