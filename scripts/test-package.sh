@@ -97,7 +97,7 @@ mke2fs -q -t ext4 -d "$work/disk" "$work/disk.ext4" 64M >&2
 say "starting the guest"
 : >"$work/results"
 setpriv --pdeathsig TERM timeout --foreground $limit_s qemu-system-x86_64 \
-    -accel tcg,thread=single -icount shift=1,sleep=on -smp 1 -m 2048 -cpu max -nodefaults -no-user-config -display none -no-reboot -snapshot \
+    -accel tcg,thread=single -icount shift=1,sleep=on -smp 1 -m 2048 -cpu max,-cx16 -nodefaults -no-user-config -display none -no-reboot -snapshot \
     -drive "file=$base/root.ext4,format=raw,if=virtio" -drive "file=$work/disk.ext4,format=raw,if=virtio" \
     -device virtio-rng-pci -chardev "file,id=console,path=$work/console" -serial chardev:console \
     -chardev "file,id=results,path=$work/results" -serial chardev:results \
