@@ -339,6 +339,20 @@ fn a_queue_that_stands_through_a_dozen_back_offs_is_a_competitors() {
     }
 }
 
+#[test]
+fn where_much_is_lost_meanwhile_a_crowd_holds_the_queue() {
+    let params = Params::default();
+    let competes = |lost_every: u64| {
+        let mut rule = CompeteRule::default();
+        (0..12).any(|_| {
+            with_view(&params, 64_000, 2000, lost_every, |view| rule.note(view));
+            back_off(&mut rule, &params, 64_000) != Effect::Fine
+        })
+    };
+    assert!(competes(50), "of a fiftieth");
+    assert!(!competes(15));
+}
+
 /// Whether a climber competes that backs off at these RTTs, in ms, and climbs before each of them.
 fn competes(rtts: impl IntoIterator<Item = u64>) -> bool {
     let (params, mut rule) = (Params::default(), CompeteRule::default());
