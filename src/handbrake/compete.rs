@@ -96,10 +96,10 @@ const AGAIN: u32 = 2;
 /// take less than others need to come one after the other and find their shares. Source: simulated, Jain's index on 81 paths on
 /// which crowds are unfair, and own share on 40 beside Cubic: .695, .396; .5 s .704, .396; 1 s .714, .387.
 const SUSPECTED_FOR: Micros = Micros::new(500_000);
-/// With a greater part of the packets lost since the suspicion began, beyond what the path loses itself, a crowd holds the queue. Source:
+/// With a greater part of the packets lost since the queue was last empty, beyond what the path loses itself, a crowd holds it. Source:
 /// simulated, what was lost before first competitions: beside 1 and 4 Cubics .000 to .014 but for one path (.035 to .066), in crowds of 30 to
 /// 100 flows of our own .02 to .21. Jain's index of 40 crowds .971 without, .980 with .1, .982 with .05 and .03 (6, 3, 2, 2 of 160 runs below
-/// .9); the own share of 74 paths beside Cubic and BBR is the same.
+/// .9), and .981 from the first suspicion on; the own share of 74 paths beside Cubic and BBR is the same.
 const CROWD_LOSS: f64 = 0.05;
 /// A competition begins at no more than so many times the present rate: the flow may have yielded to a crowd that is starting,
 /// and what it had before was never its share. Source: simulated, 100 flows; without it Jain's index was .4, with 2.5 to 3
@@ -176,7 +176,7 @@ pub struct CompeteRule {
     dips: Dips,
     /// When the first queue action was whose queue still stands; zero for none.
     suspected: Micros,
-    /// Packets lost since then beyond the path's own losses, less those that Cubic might lose.
+    /// Packets lost beyond the path's own losses since the queue was last empty, or others yielded, less those that Cubic might lose.
     lost_beyond: f32,
     /// The highest of the smallest RTTs since then; zero for none.
     highest: Micros,
