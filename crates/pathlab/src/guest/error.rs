@@ -77,7 +77,7 @@ pub enum Error {
         run: String,
         /// What is wrong with the output.
         cause: StreamError,
-        /// The last lines of the guest's console.
+        /// The guest's console from the fault of its kernel on, or its last lines.
         console: String,
     },
     /// iperf3's report cannot be used.

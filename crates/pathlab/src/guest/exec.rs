@@ -99,7 +99,7 @@ pub fn exec_payload(
     let transcript = ended.transcript.map_err(|cause| Error::Stream {
         run: "the script".into(),
         cause,
-        console: qemu::last_lines(&ended.console),
+        console: qemu::excerpt(&ended.console),
     })?;
     let text = |name| transcript.text(name).unwrap_or_default();
     let status = text("status").trim().parse().map_err(|_| Error::Guest {

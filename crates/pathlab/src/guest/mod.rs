@@ -308,7 +308,7 @@ fn run_one(
     let transcript = ended.transcript.map_err(|cause| Error::Stream {
         run: run.label(),
         cause,
-        console: qemu::last_lines(&ended.console),
+        console: qemu::excerpt(&ended.console),
     })?;
     Outcome::read(run, &transcript, wall)
 }

@@ -15,8 +15,9 @@ use crate::process::{self, Process, Signalled};
 
 /// How much of the console is kept for a diagnosis.
 const CONSOLE_TAIL_BYTES: usize = 64 << 10;
-/// How many of its lines an error message shows, and what the first of them says where the kernel has failed.
-const CONSOLE_LINES: usize = 12;
+/// How many lines of a text an error message shows.
+const EXCERPT_LINES: usize = 12;
+/// Words with which the kernel begins to tell of a fault of its own.
 const FAULTS: [&str; 3] = ["BUG: ", "Oops: ", "Kernel panic"];
 /// How often a waiting run looks whether it was called off.
 const POLL: Duration = Duration::from_millis(100);
@@ -158,17 +159,24 @@ fn tail(mut input: impl Read) -> String {
 }
 
 /// As much of a console as fits an error message: where the kernel begins to tell of a fault of its own, or the end.
-pub(super) fn last_lines(console: &str) -> String {
-    let lines: Vec<_> = console
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    let fault = lines
-        .iter()
-        .position(|line| FAULTS.iter().any(|word| line.contains(word)));
-    let from = fault.unwrap_or(lines.len().saturating_sub(CONSOLE_LINES));
-    let lines = lines[from..].iter().take(CONSOLE_LINES);
-    lines.copied().collect::<Vec<_>>().join("\n")
+pub(super) fn excerpt(console: &str) -> String {
+    let lines = written_lines(console);
+    let is_fault = |line: &&str| FAULTS.iter().any(|word| line.contains(word));
+    let Some(from) = lines.iter().position(is_fault) else {
+        return last_lines(console);
+    };
+    lines[from..lines.len().min(from + EXCERPT_LINES)].join("\n")
+}
+
+/// As much of the end of a text as fits an error message.
+pub(super) fn last_lines(text: &str) -> String {
+    let lines = written_lines(text);
+    lines[lines.len().saturating_sub(EXCERPT_LINES)..].join("\n")
+}
+
+fn written_lines(text: &str) -> Vec<&str> {
+    let lines = text.lines();
+    lines.filter(|line| !line.trim().is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -181,9 +189,9 @@ mod tests {
             let lines: Vec<_> = range.map(|line| format!("line {line}")).collect();
             lines.join("\n")
         };
-        assert_eq!(last_lines(&lines(0..30)), lines(18..30));
+        assert_eq!(excerpt(&lines(0..30)), lines(18..30));
         let fault = "[    7.339273] BUG: kernel NULL pointer dereference";
         let console = format!("{}\n\n{fault}\n{}", lines(0..30), lines(30..60));
-        assert_eq!(last_lines(&console), format!("{fault}\n{}", lines(30..41)));
+        assert_eq!(excerpt(&console), format!("{fault}\n{}", lines(30..41)));
     }
 }
