@@ -419,12 +419,11 @@ fn check_place(pin_dir: &Path) -> Result<(), Error> {
 /// The names come last: from then on sockets choose them, and what is not set by then holds for the first connections.
 fn load(config: &Config, kernel: Kernel) -> Result<(Maps, Flows), Error> {
     object::create_maps(config, kernel)?;
-    let control = Maps::open(&config.pin_dir)?.control()?;
-    let control = control.get(0).expect("the control map has one value");
+    let taken = take_over(config)?;
+    let control = taken.1.control();
     control.layout_version.store(LAYOUT_VERSION, Relaxed);
     let version = object::version(config, kernel);
     control.object_hash.store(version, Relaxed);
-    let taken = take_over(config)?;
     let mut names = config.names.iter();
     names.try_for_each(|name| object::register(config, kernel, name))?;
     Ok(taken)
