@@ -176,10 +176,10 @@ pub struct CompeteRule {
     dips: Dips,
     /// When the first queue action was whose queue still stands; zero for none.
     suspected: Micros,
-    /// Packets lost beyond the path's own losses since the queue was last empty, or others yielded, less those that Cubic might lose.
-    lost_beyond: f32,
     /// The highest of the smallest RTTs since then; zero for none.
     highest: Micros,
+    /// Packets lost beyond the path's own losses since the queue was last empty, or others yielded, less those that Cubic might lose.
+    lost_beyond: f32,
     /// Since when the queue is empty during a competition; zero for not.
     gone_since: Micros,
     /// When the climber's back-offs are judged again.
@@ -196,8 +196,8 @@ pub struct CompeteRule {
 impl CompeteRule {
     /// Sees every interval outside startup and drain: an empty queue ends all suspicion.
     pub fn note(&mut self, view: &View<'_>) {
-        let pkts = view.mi.delivered_pkts + view.mi.lost_pkts;
-        self.lost_beyond += ((view.est.excess_loss(view.mi) - CROWD_LOSS) * pkts) as f32;
+        let beyond = view.est.excess_loss(view.mi) - CROWD_LOSS;
+        self.lost_beyond += (beyond * view.mi.pkts()) as f32;
         let Some(rtt) = view.mi.rtt else { return };
         self.contradict(&rtt, view);
         self.rise.note(view);
