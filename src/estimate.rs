@@ -242,6 +242,12 @@ impl Estimator {
         Micros::new(self.full_rtt.into()).clamp(smallest, smallest + packet_time)
     }
 
+    /// What these RTTs have beyond the smallest, in the mean: a queue, unless the path itself is long or jitters.
+    #[must_use]
+    pub fn mean_queue(&self, rtt: &RttStats) -> Micros {
+        rtt.mean - self.rtt_min()
+    }
+
     /// Largest minus smallest RTT of the last half minute: the queue the path was seen to hold.
     #[must_use]
     pub fn rtt_range(&self) -> Micros {

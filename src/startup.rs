@@ -372,7 +372,7 @@ impl Startup {
         } else {
             Micros::ZERO
         };
-        let queue = rtt.mean - jitter - est.rtt_min() - self.watch.foreign();
+        let queue = est.mean_queue(&rtt) - jitter - self.watch.foreign();
         if mi.samples >= QUEUE_SAMPLES && queue > tolerated_queue(est) {
             return Some(Reason::FullQueue);
         }

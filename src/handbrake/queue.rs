@@ -89,7 +89,7 @@ fn narrower(view: &View<'_>) -> Option<Rate> {
     let tells = mi.tells_spacing() && !mi.limited && !mi.stalled;
     let line =
         rtt.slope > NARROW_SLOPE && rtt.slope > NARROW_LINE * mi.samples.sqrt() * rtt.slope_se;
-    if !tells || !line || rtt.mean - est.rtt_min() <= view.tolerated_queue() {
+    if !tells || !line || est.mean_queue(&rtt) <= view.tolerated_queue() {
         return None;
     }
     let agree =

@@ -115,7 +115,7 @@ impl RestartRule {
         beyond > BEYOND_EDGE
             && mi.tells_spacing()
             && slope < (beyond - 1.0) * NO_SLOPE
-            && rtt.mean - est.rtt_min() < view.tolerated_queue() * NO_QUEUE
+            && est.mean_queue(rtt) < view.tolerated_queue() * NO_QUEUE
     }
 }
 
@@ -131,9 +131,8 @@ fn rises(view: &View<'_>, rtt: &RttStats) -> bool {
 /// Whether the interval shows that the path is full.
 fn pushes_back(view: &View<'_>, rtt: &RttStats) -> bool {
     let &View { mi, est, .. } = view;
-    let queue = rtt.mean - est.rtt_min();
     let lossy = est.class(mi) == LossClass::Congestive || est.excess_loss(mi) > 0.0;
-    lossy || queue > view.tolerated_queue() * 0.5
+    lossy || est.mean_queue(rtt) > view.tolerated_queue() * 0.5
 }
 
 impl Rule for RestartRule {

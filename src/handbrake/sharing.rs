@@ -74,7 +74,7 @@ impl Sharing {
         };
         let burst = burst_time(view.rate, view.pkt_bytes);
         let stands =
-            rtt.min - est.rtt_min() > burst * STANDS_BURSTS && rtt.mean - est.rtt_min() > burst;
+            rtt.min - est.rtt_min() > burst * STANDS_BURSTS && est.mean_queue(&rtt) > burst;
         let fall = asked.sent - mi.send_rate.mbit() as f32 / asked.edge_mbit;
         if !stands || fall < LEAST_FALL || !mi.tells_spacing() {
             return;

@@ -56,7 +56,7 @@ impl Watch {
             return LongRtt::default();
         }
         LongRtt {
-            queue: (beside_smallest(rtt, est) - self.foreign()).us() as u32,
+            queue: (est.mean_queue(rtt) - self.foreign()).us() as u32,
             foreign: self.foreign,
         }
     }
@@ -78,7 +78,7 @@ impl Watch {
             return false;
         }
         if Micros::new(now.wrapping_sub(self.since).into()) > est.srtt() * HELD_RTTS {
-            self.foreign = self.foreign.max(beside_smallest(rtt, est).us() as u32);
+            self.foreign = self.foreign.max(est.mean_queue(rtt).us() as u32);
             self.first = 0;
         }
         true
@@ -98,7 +98,7 @@ impl LongRtt {
     /// there, and the fastest packet has met little of it.
     #[must_use]
     pub fn stays(self, rtt: &RttStats, est: &Estimator) -> Option<Micros> {
-        let beside = beside_smallest(rtt, est);
+        let beside = est.mean_queue(rtt);
         let (queue, foreign) = (self.queue.into(), Micros::new(self.foreign.into()));
         let is_long = queue > 0 && beside - foreign > Micros::new(queue) * STAYS;
         (is_long && is_scattered(rtt, est)).then_some(beside)
@@ -107,12 +107,7 @@ impl LongRtt {
 
 /// Whether the fastest packet has met little of a long RTT.
 fn is_scattered(rtt: &RttStats, est: &Estimator) -> bool {
-    rtt.min - est.rtt_min() < beside_smallest(rtt, est) * SCATTERED
-}
-
-/// What stands in the mean RTT beside the smallest that is known.
-fn beside_smallest(rtt: &RttStats, est: &Estimator) -> Micros {
-    rtt.mean - est.rtt_min()
+    rtt.min - est.rtt_min() < est.mean_queue(rtt) * SCATTERED
 }
 
 #[cfg(test)]
