@@ -178,15 +178,19 @@ pub(crate) fn read_all(mut pipe: impl Read + Send + 'static) -> thread::JoinHand
     })
 }
 
-/// The last lines that a process wrote.
+/// As many lines as fit an error message.
+pub(crate) const EXCERPT_LINES: usize = 20;
+
+/// The last lines that a process wrote, but empty ones.
 #[derive(Debug, Default)]
 pub(crate) struct Tail(VecDeque<String>);
 
 impl Tail {
-    const LINES: usize = 20;
-
     pub(crate) fn push(&mut self, line: String) {
-        if self.0.len() == Self::LINES {
+        if line.trim().is_empty() {
+            return;
+        }
+        if self.0.len() == EXCERPT_LINES {
             self.0.pop_front();
         }
         self.0.push_back(line);
@@ -205,7 +209,7 @@ impl Tail {
     }
 }
 
-/// The last lines of a text.
+/// The last lines of a text, but empty ones.
 pub(crate) fn last_lines(text: &str) -> String {
     let mut tail = Tail::default();
     text.lines().for_each(|line| tail.push(line.to_owned()));

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::Error;
 use super::plan::GuestRun;
 use super::stream::Transcript;
-use super::{Error, qemu};
 use crate::agent::FlowEnds;
 use crate::iperf::{self, IperfError};
+use crate::process;
 use crate::row::Row;
 use crate::scenario::Scheme;
 
@@ -66,7 +67,7 @@ impl Outcome {
         let text = |name| transcript.text(name).unwrap_or_default();
         let (agent_log, remarks) = (text("agent.log"), text("remarks"));
         if let Some(reason) = &transcript.failure {
-            let (reason, agent_log) = (reason.clone(), qemu::last_lines(&agent_log));
+            let (reason, agent_log) = (reason.clone(), process::last_lines(&agent_log));
             return Err(Error::Guest {
                 run: run.label(),
                 reason,

@@ -11,12 +11,10 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::stream::{StreamError, Transcript};
 use super::{Error, INSTRUCTION_SHIFT};
-use crate::process::{self, Process, Signalled};
+use crate::process::{self, EXCERPT_LINES, Process, Signalled};
 
 /// How much of the console is kept for a diagnosis.
 const CONSOLE_TAIL_BYTES: usize = 64 << 10;
-/// How many lines of a text an error message shows.
-const EXCERPT_LINES: usize = 12;
 /// Words with which the kernel begins to tell of a fault of its own.
 const FAULTS: [&str; 3] = ["BUG: ", "Oops: ", "Kernel panic"];
 /// How often a waiting run looks whether it was called off.
@@ -160,23 +158,13 @@ fn tail(mut input: impl Read) -> String {
 
 /// As much of a console as fits an error message: where the kernel begins to tell of a fault of its own, or the end.
 pub(super) fn excerpt(console: &str) -> String {
-    let lines = written_lines(console);
-    let is_fault = |line: &&str| FAULTS.iter().any(|word| line.contains(word));
-    let Some(from) = lines.iter().position(is_fault) else {
-        return last_lines(console);
-    };
-    lines[from..lines.len().min(from + EXCERPT_LINES)].join("\n")
-}
-
-/// As much of the end of a text as fits an error message.
-pub(super) fn last_lines(text: &str) -> String {
-    let lines = written_lines(text);
-    lines[lines.len().saturating_sub(EXCERPT_LINES)..].join("\n")
-}
-
-fn written_lines(text: &str) -> Vec<&str> {
-    let lines = text.lines();
-    lines.filter(|line| !line.trim().is_empty()).collect()
+    let is_fault = |line: &str| FAULTS.iter().any(|word| line.contains(word));
+    let from_fault = console.lines().skip_while(|line| !is_fault(line));
+    let lines: Vec<_> = from_fault.take(EXCERPT_LINES).collect();
+    if lines.is_empty() {
+        return process::last_lines(console);
+    }
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -189,9 +177,9 @@ mod tests {
             let lines: Vec<_> = range.map(|line| format!("line {line}")).collect();
             lines.join("\n")
         };
-        assert_eq!(excerpt(&lines(0..30)), lines(18..30));
+        assert_eq!(excerpt(&lines(0..30)), lines(10..30));
         let fault = "[    7.339273] BUG: kernel NULL pointer dereference";
         let console = format!("{}\n\n{fault}\n{}", lines(0..30), lines(30..60));
-        assert_eq!(excerpt(&console), format!("{fault}\n{}", lines(30..41)));
+        assert_eq!(excerpt(&console), format!("{fault}\n{}", lines(30..49)));
     }
 }
