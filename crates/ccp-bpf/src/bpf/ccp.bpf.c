@@ -106,8 +106,10 @@ extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
  * Per-socket state beside Cubic's: struct bictcp takes the first 60 bytes of
  * icsk_ca_priv, so that Cubic's own functions can run on the same socket.
  */
-#define CA_CWND(sk) (inet_csk(sk)->icsk_ca_priv[8]) /* the window that was last decided here */
-#define CA_RATED(sk) (inet_csk(sk)->icsk_ca_priv[9]) /* the agent has set the rate */
+#define CA_CWND(sk) (inet_csk(sk)->icsk_ca_priv[8]) /* last decided here, 0 = not yet */
+#define CA_NOTES(sk) ((__u32 *)&inet_csk(sk)->icsk_ca_priv[9])
+#define CA_RATED(sk) (CA_NOTES(sk)[0]) /* the agent has set the rate */
+#define CA_STATE(sk) (CA_NOTES(sk)[1]) /* icsk_ca_state as the fallback knows it */
 #define CA_MODE(sk) (inet_csk(sk)->icsk_ca_priv[10]) /* CCP_DRIVE, CCP_OBSERVE, MODE_FALLBACK */
 #define CA_PRR(sk) ((__u32 *)&inet_csk(sk)->icsk_ca_priv[11])
 #define CA_PRR_DELIVERED(sk) (CA_PRR(sk)[0])
@@ -162,17 +164,27 @@ static __always_inline bool agent_alive(__u64 now)
 	return now - READ_ONCE(control.beat_us) + config.silence_us < 2ULL * config.silence_us;
 }
 
+static __always_inline __u32 decided_cwnd(struct sock *sk)
+{
+	__u32 cwnd = CA_CWND(sk);
+
+	return cwnd ? cwnd : ~0U;
+}
+
 /*
- * Between two calls the kernel only makes the window smaller, but for an undo,
- * which is decided here, too. It was seen to go on without the program of
- * undo_cwnd, and to take for the window what was on the stack (6.18 on AMD, one
- * undo in thousands; the kernel warns where that is negative). Such a window
- * ends before anything is sent in it.
+ * The kernel was seen to skip calls, of ssthresh, set_state and undo_cwnd, once
+ * in thousands of recoveries, and to take for the result what was on the stack
+ * (6.18 on AMD). The window is kept nevertheless. Between two calls the kernel
+ * only makes it smaller, but for an undo, which is decided here, too: a larger
+ * one ends before anything is sent in it. A missed change of state is followed
+ * with the next ACK, see follow_state().
  */
 static __always_inline void keep_cwnd(struct sock *sk, struct tcp_sock *tp)
 {
-	if (tp->snd_cwnd > CA_CWND(sk))
-		tp->snd_cwnd = CA_CWND(sk);
+	__u32 decided = decided_cwnd(sk);
+
+	if (tp->snd_cwnd > decided)
+		tp->snd_cwnd = decided;
 }
 
 static __always_inline void decide_cwnd(struct sock *sk, struct tcp_sock *tp, __u32 packets)
@@ -264,6 +276,48 @@ static __always_inline void pace_by_window(struct sock *sk, struct tcp_sock *tp)
 	sk->sk_pacing_rate = rate;
 }
 
+/* The window after a loss. */
+static __always_inline __u32 fallback_ssthresh(struct sock *sk)
+{
+	if (have_cubic())
+		return cubictcp_recalc_ssthresh(sk);
+	return tcp_reno_ssthresh(sk);
+}
+
+/*
+ * What a state of the kernel's congestion machine means for the fallback. Where
+ * a reduction begins, the kernel has asked for its slow start threshold. One
+ * above the window that is to be reduced was not decided here, and would
+ * multiply it: such a call was skipped, and the threshold is decided now. What
+ * tcp_simple_retransmit() has kept is no reduction, and has no undo_marker.
+ */
+static __always_inline void follow_state(struct sock *sk, struct tcp_sock *tp, __u8 old,
+					 __u8 new_state)
+{
+	CA_STATE(sk) = new_state;
+	if (old < TCP_CA_CWR && new_state >= TCP_CA_CWR &&
+	    tp->snd_ssthresh > max_u32(tp->prior_cwnd, 2) &&
+	    (new_state != TCP_CA_Loss || tp->undo_marker)) {
+		__u32 cwnd = tp->snd_cwnd;
+
+		tp->snd_cwnd = tp->prior_cwnd;
+		tp->snd_ssthresh = fallback_ssthresh(sk);
+		tp->snd_cwnd = cwnd;
+	}
+	if (new_state == TCP_CA_CWR || new_state == TCP_CA_Recovery) {
+		/* From one to the other the reduction goes on: prr_out does, too. */
+		if (old != TCP_CA_CWR && old != TCP_CA_Recovery)
+			CA_PRR_DELIVERED(sk) = 0;
+	} else if (new_state < TCP_CA_CWR && (old == TCP_CA_CWR || old == TCP_CA_Recovery)) {
+		/* tcp_end_cwnd_reduction() */
+		if (tp->snd_ssthresh < TCP_INFINITE_SSTHRESH &&
+		    (old == TCP_CA_CWR || tp->undo_marker))
+			decide_cwnd(sk, tp, max_u32(tp->snd_ssthresh, 1));
+	}
+	if (have_cubic())
+		cubictcp_state(sk, new_state);
+}
+
 /* tcp_cwnd_reduction(): proportional rate reduction, RFC 6937. */
 static __always_inline void fallback_reduce(struct sock *sk, struct tcp_sock *tp, __u32 acked,
 					    bool progress)
@@ -298,9 +352,11 @@ static __always_inline void fallback_ack(struct sock *sk, struct tcp_sock *tp, _
 					 const struct rate_sample *rs)
 {
 	bool advanced = tp->snd_una != CA_UNA(sk); /* up to 6.9 no flag says so */
-	__u8 state = ca_state(sk);
+	__u8 state = ca_state(sk), known = CA_STATE(sk);
 
 	CA_UNA(sk) = tp->snd_una;
+	if (state != known)
+		follow_state(sk, tp, known, state);
 	if (state == TCP_CA_CWR || state == TCP_CA_Recovery)
 		fallback_reduce(sk, tp, rs->acked_sacked, advanced && rs->losses <= 0);
 	else if (!rs->acked_sacked)
@@ -329,12 +385,13 @@ static __always_inline void leave_agent(struct sock *sk, struct tcp_sock *tp, st
 	__u64 until = heard < now ? heard : now;
 	__u64 rate = min_u64(sk->sk_pacing_rate, UNLIMITED_RATE);
 	__u64 bdp = rate * (tp->srtt_us >> 3) / USEC_PER_SEC / max_u32(tp->mss_cache, 1);
-	__u32 start = min_u64(min_u32(CA_CWND(sk), tp->snd_cwnd_clamp), max_u64(bdp, TCP_INIT_CWND));
+	__u32 start = min_u64(min_u32(decided_cwnd(sk), tp->snd_cwnd_clamp), max_u64(bdp, TCP_INIT_CWND));
 
 	decide_cwnd(sk, tp, min_u32(tp->snd_cwnd, start));
 	tp->snd_ssthresh = max_u32(start, 2);
 	CA_PRR_DELIVERED(sk) = tp->prr_out;
 	CA_UNA(sk) = tp->snd_una;
+	CA_STATE(sk) = ca_state(sk);
 	CA_MODE(sk) = MODE_FALLBACK;
 	if (until > f->stats.mode_since_us)
 		f->stats.driven_us += until - f->stats.mode_since_us;
@@ -727,7 +784,8 @@ void BPF_PROG(ccp_init, struct sock *sk)
 
 	CA_MODE(sk) = MODE_FALLBACK;
 	CA_PRR_DELIVERED(sk) = 0;
-	CA_CWND(sk) = ~0U; /* the initial window is the route's, and may come later */
+	CA_CWND(sk) = 0; /* the initial window is the route's, and may come later */
+	CA_STATE(sk) = ca_state(sk);
 	CA_SLOT(sk) = 0;
 	if (have_cubic())
 		cubictcp_init(sk);
@@ -821,9 +879,7 @@ __u32 BPF_PROG(ccp_ssthresh, struct sock *sk)
 {
 	if (CA_MODE(sk) == CCP_DRIVE)
 		return tcp_sk(sk)->snd_ssthresh;
-	if (have_cubic())
-		return cubictcp_recalc_ssthresh(sk);
-	return tcp_reno_ssthresh(sk);
+	return fallback_ssthresh(sk);
 }
 
 SEC("struct_ops/ccp_undo_cwnd")
@@ -834,7 +890,7 @@ __u32 BPF_PROG(ccp_undo_cwnd, struct sock *sk)
 	keep_cwnd(sk, tp);
 	if (CA_MODE(sk) == CCP_DRIVE)
 		return tp->snd_cwnd;
-	CA_CWND(sk) = max_u32(CA_CWND(sk), tp->prior_cwnd);
+	CA_CWND(sk) = max_u32(decided_cwnd(sk), tp->prior_cwnd);
 	return max_u32(tp->snd_cwnd, tp->prior_cwnd);
 }
 
@@ -842,30 +898,15 @@ __u32 BPF_PROG(ccp_undo_cwnd, struct sock *sk)
 SEC("struct_ops/ccp_set_state")
 void BPF_PROG(ccp_set_state, struct sock *sk, __u8 new_state)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
 	struct ccp_flow *f;
-	__u8 old;
 
 	if (CA_MODE(sk) != MODE_FALLBACK && new_state == TCP_CA_Loss) {
 		f = flow_of(sk);
 		if (f)
 			f->was_timeout = 1;
 	}
-	if (CA_MODE(sk) == CCP_DRIVE)
-		return;
-	old = ca_state(sk);
-	if (new_state == TCP_CA_CWR || new_state == TCP_CA_Recovery) {
-		/* From one to the other the reduction goes on: prr_out does, too. */
-		if (old != TCP_CA_CWR && old != TCP_CA_Recovery)
-			CA_PRR_DELIVERED(sk) = 0;
-	} else if (new_state < TCP_CA_CWR && (old == TCP_CA_CWR || old == TCP_CA_Recovery)) {
-		/* tcp_end_cwnd_reduction() */
-		if (tp->snd_ssthresh < TCP_INFINITE_SSTHRESH &&
-		    (old == TCP_CA_CWR || tp->undo_marker))
-			decide_cwnd(sk, tp, max_u32(tp->snd_ssthresh, 1));
-	}
-	if (have_cubic())
-		cubictcp_state(sk, new_state);
+	if (CA_MODE(sk) != CCP_DRIVE)
+		follow_state(sk, tcp_sk(sk), ca_state(sk), new_state);
 }
 
 SEC("struct_ops/ccp_cwnd_event")
