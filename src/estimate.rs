@@ -320,9 +320,10 @@ impl Estimator {
 
     /// Whether a queue was in the upper half of its range through most of the interval.
     fn is_filled(&self, mi: &Mi) -> bool {
-        let filled =
-            |mean| self.is_high(mean) && mean - self.rtt_min() > self.rtt_min() * LOW_QUEUE;
-        !self.range_unknown() && mi.rtt.is_some_and(|rtt| filled(rtt.mean))
+        let filled = |rtt: RttStats| {
+            self.is_high(rtt.mean) && self.mean_queue(&rtt) > self.rtt_min() * LOW_QUEUE
+        };
+        !self.range_unknown() && mi.rtt.is_some_and(filled)
     }
 
     /// Whether the loss floor was learnt in the upper half of the range, as it is known now.

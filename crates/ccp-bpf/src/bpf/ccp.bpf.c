@@ -164,6 +164,7 @@ static __always_inline bool agent_alive(__u64 now)
 	return now - READ_ONCE(control.beat_us) + config.silence_us < 2ULL * config.silence_us;
 }
 
+/* Any window, before the first was decided. */
 static __always_inline __u32 decided_cwnd(struct sock *sk)
 {
 	__u32 cwnd = CA_CWND(sk);
@@ -385,7 +386,8 @@ static __always_inline void leave_agent(struct sock *sk, struct tcp_sock *tp, st
 	__u64 until = heard < now ? heard : now;
 	__u64 rate = min_u64(sk->sk_pacing_rate, UNLIMITED_RATE);
 	__u64 bdp = rate * (tp->srtt_us >> 3) / USEC_PER_SEC / max_u32(tp->mss_cache, 1);
-	__u32 start = min_u64(min_u32(decided_cwnd(sk), tp->snd_cwnd_clamp), max_u64(bdp, TCP_INIT_CWND));
+	__u32 most = min_u32(decided_cwnd(sk), tp->snd_cwnd_clamp);
+	__u32 start = min_u64(most, max_u64(bdp, TCP_INIT_CWND));
 
 	decide_cwnd(sk, tp, min_u32(tp->snd_cwnd, start));
 	tp->snd_ssthresh = max_u32(start, 2);

@@ -160,7 +160,8 @@ fn tail(mut input: impl Read) -> String {
 pub(super) fn excerpt(console: &str) -> String {
     let is_fault = |line: &str| FAULTS.iter().any(|word| line.contains(word));
     let from_fault = console.lines().skip_while(|line| !is_fault(line));
-    let lines: Vec<_> = from_fault.take(EXCERPT_LINES).collect();
+    let written = from_fault.filter(|line| !line.trim().is_empty());
+    let lines: Vec<_> = written.take(EXCERPT_LINES).collect();
     if lines.is_empty() {
         return process::last_lines(console);
     }
