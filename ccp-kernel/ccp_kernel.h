@@ -152,6 +152,9 @@ struct ccp_flow {
 	u32 last_lost;
 	u32 last_sacked;
 	u32 last_ce;
+	u32 last_duplicates;
+	u32 last_spurious; /* losses found to be none, */
+	u32 spurious; /* and those of them that no loss was set off against yet */
 	u64 last_bytes_acked;
 	bool was_timeout;
 	struct ccp_flow_stats stats;

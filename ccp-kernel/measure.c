@@ -7,7 +7,9 @@
  * ACK without a valid rate sample, GRO). tp->lost counts every packet once when
  * it is marked lost (and again when its retransmission is), also outside of this
  * ACK's rate sample. The split of the delivered packets into acked and
- * misordered is bounded so that their sum is exact.
+ * misordered is bounded so that their sum is exact; duplicates have arrived out
+ * of order, too, so that all that was sent is in the end acked, misordered or
+ * lost.
  */
 #include <linux/math64.h>
 
@@ -18,13 +20,64 @@ static u32 ccp_bytes(u32 packets, u32 mss)
 	return min_t(u64, (u64)packets * mss, U32_MAX);
 }
 
-void ccp_measure_from_now(struct ccp_flow *f, const struct tcp_sock *tp)
+/*
+ * Packets that arrived though what they carry had arrived before (RFC 3708). The
+ * kernel believes no more D-SACKs than there were repetitions, either.
+ */
+static u32 ccp_duplicates(const struct tcp_sock *tp)
+{
+	return min(tp->dsack_dups, tp->total_retrans);
+}
+
+/*
+ * How many of tp->lost were not lost, as far as it is known: they were late.
+ * Whatever was marked waits for its repetition, was sent again, or has arrived in
+ * between; and of what was sent again, so many were duplicates. A tail loss probe
+ * is sent without a mark: needless, it comes to nothing here; needed, it makes
+ * this less by one.
+ */
+static u32 ccp_spurious_losses(const struct tcp_sock *tp)
+{
+	u32 waits = tp->lost_out - tp->retrans_out;
+
+	return tp->lost - waits - tp->total_retrans + ccp_duplicates(tp);
+}
+
+/*
+ * Losses less those that were none. That one was none is known an RTT later, and
+ * is set off against the next ones: where packets overtake each other, they come
+ * in turn. Against no more than are in flight, so that those of one late train
+ * do not hide what is lost long after.
+ */
+static u32 ccp_losses(struct ccp_flow *f, const struct tcp_sock *tp)
+{
+	u32 lost = tp->lost - f->last_lost, set_off;
+	s32 found = ccp_spurious_losses(tp) - f->last_spurious;
+
+	if (found > 0) {
+		f->last_spurious += found;
+		f->spurious += found;
+	}
+	set_off = min(lost, f->spurious);
+	f->spurious = min(f->spurious - set_off, tcp_packets_in_flight(tp));
+	return lost - set_off;
+}
+
+static void ccp_account(struct ccp_flow *f, const struct tcp_sock *tp)
 {
 	f->last_delivered = tp->delivered;
+	f->last_duplicates = ccp_duplicates(tp);
 	f->last_lost = tp->lost;
 	f->last_sacked = tp->sacked_out;
 	f->last_ce = tp->delivered_ce;
 	f->last_bytes_acked = tp->bytes_acked;
+}
+
+void ccp_measure_from_now(struct ccp_flow *f, const struct tcp_sock *tp)
+{
+	ccp_account(f, tp);
+	f->last_spurious = ccp_spurious_losses(tp);
+	f->spurious = 0;
 }
 
 void ccp_measure(struct ccp_flow *f, const struct tcp_sock *tp, const struct rate_sample *rs,
@@ -33,14 +86,16 @@ void ccp_measure(struct ccp_flow *f, const struct tcp_sock *tp, const struct rat
 	const struct sock *sk = (const struct sock *)tp;
 	u32 mss = tp->mss_cache;
 	u32 delivered = tp->delivered - f->last_delivered;
-	u32 sacked = tp->sacked_out, lost = tp->lost - f->last_lost;
+	u32 sacked = tp->sacked_out, lost = ccp_losses(f, tp);
 	u32 ce = tp->delivered_ce - f->last_ce, in_flight = tcp_packets_in_flight(tp);
 	u64 bytes_acked = tp->bytes_acked - f->last_bytes_acked;
-	u32 misordered = 0;
+	u32 misordered = 0, acked;
 	u64 snd_rate = 0, rcv_rate = 0;
 
 	if (sacked > f->last_sacked)
 		misordered = min(sacked - f->last_sacked, delivered);
+	acked = delivered - misordered;
+	misordered += ccp_duplicates(tp) - f->last_duplicates;
 	if (rs->delivered > 0 && rs->interval_us > 0) {
 		u64 scaled = (u64)rs->delivered * mss * USEC_PER_SEC;
 
@@ -48,14 +103,14 @@ void ccp_measure(struct ccp_flow *f, const struct tcp_sock *tp, const struct rat
 		snd_rate = div64_ul(scaled, rs->snd_interval_us ?: rs->interval_us);
 		rcv_rate = div64_ul(scaled, rs->rcv_interval_us ?: rs->interval_us);
 	}
-	ccp_measure_from_now(f, tp);
+	ccp_account(f, tp);
 	f->stats.packets_delivered += delivered;
 	f->stats.packets_lost += lost;
 	f->stats.bytes_acked += bytes_acked;
 
 	*prims = (struct ccp_primitives){
 		.bytes_acked = min_t(u64, bytes_acked, U32_MAX),
-		.packets_acked = delivered - misordered,
+		.packets_acked = acked,
 		.bytes_misordered = ccp_bytes(misordered, mss),
 		.packets_misordered = misordered,
 		.ecn_bytes = ccp_bytes(ce, mss),

@@ -33,9 +33,10 @@ pub struct RawReport {
     pub tag: u64,
     /// How long packets of this slot were being sent, µs. 0 in slot 0, and where a timeout caused the report.
     pub sdur: u64,
-    /// Packets delivered (acknowledged or selectively acknowledged), modulo 2^32, less those that `lost` has for marks.
+    /// Packets that arrived (acknowledged, selectively acknowledged, or twice by a D-SACK), modulo 2^32, less those that `lost` has for
+    /// marks.
     pub dlv: u64,
-    /// Packets found lost, and one for every RTT with ECN marks.
+    /// Packets found lost, less earlier ones found to have been late only, and one for every RTT with ECN marks.
     pub lost: u64,
     /// Number of RTT samples (ACKs that carried one).
     pub n: u64,

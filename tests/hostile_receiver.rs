@@ -73,6 +73,7 @@ fn all() -> Vec<Hostile> {
         hostile("hides losses", Lie::Ahead(0)),
         hostile("acknowledges 20 packets ahead", Lie::Ahead(20)),
         hostile("acknowledges 100 packets ahead", Lie::Ahead(100)),
+        hostile("denies losses", Lie::DenyLosses),
         hostile("invents 1 % loss", Lie::InventLosses(100)),
         hostile("invents 10 % loss", Lie::InventLosses(10)),
         hostile("invents 50 % loss", Lie::InventLosses(2)),

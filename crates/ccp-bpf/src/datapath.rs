@@ -28,7 +28,7 @@ pub struct Config {
     /// The congestion control's names, 1-15 bytes each. A flow's CREATE carries the name that its
     /// socket chose, and portus picks the algorithm of that name.
     pub names: Vec<String>,
-    /// Flows that can be driven at once, 1..=65535. Each takes 960 bytes of kernel memory.
+    /// Flows that can be driven at once, 1..=65535. Each takes 976 bytes of kernel memory.
     pub max_flows: u32,
     /// Size of the ring of events in bytes, a power of two of at least 4096.
     pub ring_bytes: u32,

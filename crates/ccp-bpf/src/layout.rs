@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Raised with every change of layout or meaning.
-pub(crate) const LAYOUT_VERSION: u32 = 3;
+pub(crate) const LAYOUT_VERSION: u32 = 4;
 
 pub(crate) const REG_REPORT: u8 = 0;
 pub(crate) const NUM_REPORT: u8 = ccp_vm::NUM_REPORT;
@@ -43,8 +43,8 @@ pub(crate) const EV_CLOSE: u16 = 16;
 
 pub(crate) const FLOW_ERRORS_OFF: i16 = 8;
 pub(crate) const FLOW_TIME_ZERO_OFF: i16 = 16;
-pub(crate) const FLOW_REGS_OFF: i16 = 424;
-pub(crate) const FLOW_SIZE: usize = 960;
+pub(crate) const FLOW_REGS_OFF: i16 = 440;
+pub(crate) const FLOW_SIZE: usize = 976;
 
 pub(crate) const EV_CREATE_LEN: usize = 32;
 pub(crate) const EV_CLOSE_LEN: usize = 8 + FLOW_STATS_LEN;
@@ -169,7 +169,7 @@ pub(crate) struct FlowSlot {
     pub(crate) time_zero_us: AtomicU64,
     pub(crate) prog: AtomicU32,
     pub(crate) epoch: AtomicU32,
-    accounted: [AtomicU32; 4],
+    accounted: [AtomicU32; 8],
     last_bytes_acked: AtomicU64,
     last_create_us: AtomicU64,
     was_timeout: AtomicU32,

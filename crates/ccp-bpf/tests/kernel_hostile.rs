@@ -22,12 +22,12 @@ const MIN_CWND: u64 = 4;
 const LASTS: Duration = Duration::from_secs(2);
 
 /// `struct ccp_flow` in 32-bit words.
-const FLOW_WORDS: usize = 960 / 4;
+const FLOW_WORDS: usize = 976 / 4;
 const SID: usize = 0;
 const LIVE: usize = 1;
 /// Errors and the zero of Micros: the first words that are the program's to spoil.
 const ERRORS: std::ops::Range<usize> = 2..6;
-const MBOX: usize = (960 - 67 * 8 - 16 - 168) / 4;
+const MBOX: usize = (976 - 67 * 8 - 16 - 168) / 4;
 const MBOX_VALUES: usize = MBOX + 6;
 /// What the datapath enforces of the agent's own making, before the flow's 18 words of counters, and the end of a bar.
 const GOVERNANCE: usize = MBOX - 18 - 6;

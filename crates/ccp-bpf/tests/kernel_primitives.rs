@@ -11,6 +11,7 @@ use pathlab::netns::Netns;
 use pathlab::path::{Path, SERVER};
 use pathlab::scenario::PathSpec;
 use pathlab::tun::{self, EndSettings};
+use pathsim::Jitter;
 use portus::ipc::{BackendBuilder, Ipc};
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
@@ -254,8 +255,8 @@ fn kernel_totals_agree_with_the_socket_under_loss() {
     );
     assert_eq!(
         totals.packets,
-        last.delivered() - before.delivered(),
-        "packets delivered"
+        last.delivered() - before.delivered() + last.dsack_dups(),
+        "packets delivered, and those of probes that were needless"
     );
     // Every loss is retransmitted once, and nothing else is, but for a tail loss probe.
     let retransmitted = last.total_retrans();
@@ -278,6 +279,63 @@ fn kernel_totals_agree_with_the_socket_under_loss() {
     assert_eq!((flow.local.port(), flow.remote), (port, to));
     drop(socket);
     assert_eq!(receiver.join().unwrap(), BYTES as u64 + 1);
+    path.close().unwrap();
+}
+
+/// Packets overtake each other by more than the kernel waits for: it takes hundreds for lost, and none is.
+#[test]
+fn kernel_packets_that_were_late_do_not_count_as_lost() {
+    const TEST: &str = "kernel_packets_that_were_late_do_not_count_as_lost";
+    const BYTES: usize = 4_000_000;
+    let Some(agent) = Agent::start(TEST, "ccplate", 1_000_000, 400_000) else {
+        return;
+    };
+    let spec = pathsim::PathSpec {
+        jitter: Jitter::Uniform {
+            max_ns: 60_000_000,
+            reorder: true,
+        },
+        ..pathsim::PathSpec::clean(50_000_000, 20_000_000)
+    };
+    let path = Path::open(&spec, &EndSettings::default(), 5).unwrap();
+    // With timestamps the receiver discards what is older than what fills a hole, and loses it indeed (PAWS, RFC 7323).
+    let timestamps = path.client().sysctl("net/ipv4/tcp_timestamps", "0");
+    timestamps.unwrap();
+    let listen = || TcpListener::bind((SERVER, 0)).unwrap();
+    let listener = path.server().enter(listen).unwrap();
+    let to = listener.local_addr().unwrap();
+    let receiver = sink(listener);
+    let mut socket = path.client().enter(|| connect(to, agent.name)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    wait_until("the agent drives the flow", || agent.drives(port));
+    let before = TcpInfo::of(&socket);
+    socket.write_all(&vec![7; BYTES]).unwrap();
+    wait_until("everything is acknowledged", || {
+        TcpInfo::of(&socket).unacked() == 0
+    });
+    sleep(Duration::from_millis(200)); // the last D-SACKs
+    let bytes = TcpInfo::of(&socket).bytes_acked() - before.bytes_acked();
+    wait_until("the last report", || {
+        socket.write_all(&[7]).unwrap();
+        sleep(Duration::from_millis(20));
+        agent.flow(port).1.bytes > bytes
+    });
+    let (known, totals) = agent.flow(port);
+    let info = TcpInfo::of(&socket);
+    let (again, twice) = (info.total_retrans(), info.dsack_dups());
+    println!("{totals:?}; {again} sent again, {twice} arrived twice");
+    assert!(again >= 100 && twice * 10 >= again * 9, "{again}, {twice}");
+    assert!(totals.lost * 5 <= again, "{} lost", totals.lost);
+    // All that was sent has arrived, some of it twice.
+    let sent = info.delivered() + again;
+    assert!(
+        totals.packets <= sent && totals.packets * 20 >= sent * 19,
+        "{sent} sent"
+    );
+    let stats = agent.observer.flow(known.sock_id).unwrap().stats;
+    assert!(u64::from(stats.packets_lost) * 5 <= again, "{stats:?}");
+    drop(socket);
+    receiver.join().unwrap();
     path.close().unwrap();
 }
 

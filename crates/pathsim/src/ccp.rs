@@ -34,6 +34,8 @@ pub struct CcpFlow<A> {
     cwnd: u64,
     rate: u64,
     timed_out: bool,
+    /// Losses found to be none that no other was set off against yet.
+    spurious: u64,
     failed: u64,
     dropped: u64,
 }
@@ -55,6 +57,7 @@ impl<A: Agent> CcpFlow<A> {
             cwnd: 10,
             rate: 0,
             timed_out: false,
+            spurious: 0,
             failed: 0,
             dropped: 0,
         };
@@ -80,6 +83,14 @@ impl<A: Agent> CcpFlow<A> {
         if let Some(rate) = rate.filter(|rate| *rate > 0) {
             self.rate = rate;
         }
+    }
+
+    /// Losses less those that were none, which the datapaths set off against the next ones, but no more than are in flight.
+    fn lost(&mut self, ack: &Ack) -> u64 {
+        self.spurious += ack.spurious;
+        let set_off = ack.lost.min(self.spurious);
+        self.spurious = (self.spurious - set_off).min(ack.in_flight);
+        ack.lost - set_off
     }
 
     fn run(&mut self, now_ns: u64, ack: &Primitives) {
@@ -109,12 +120,14 @@ impl<A: Agent> Controller for CcpFlow<A> {
     fn on_ack(&mut self, ack: &Ack) {
         // The kernel's stamps are whole microseconds, of which it takes the difference: it takes packets of one burst to be sent at one time.
         let since_sent_us = |rtt_ns: u64| (rtt_ns + 999 - ack.now_ns % 1000) / 1000;
+        // What arrived twice was also sent twice.
+        let misordered = ack.misordered + ack.duplicates;
         let primitives = Primitives {
             bytes_acked: (ack.delivered - ack.misordered) * MSS,
-            bytes_misordered: ack.misordered * MSS,
-            lost_pkts_sample: ack.lost,
+            bytes_misordered: misordered * MSS,
+            lost_pkts_sample: self.lost(ack),
             packets_acked: ack.delivered - ack.misordered,
-            packets_misordered: ack.misordered,
+            packets_misordered: misordered,
             bytes_in_flight: ack.in_flight * MSS,
             bytes_pending: ack.pending_bytes,
             packets_in_flight: ack.in_flight,

@@ -13,6 +13,11 @@ pub struct Ack {
     pub misordered: u64,
     /// Packets newly found lost.
     pub lost: u64,
+    /// Earlier ones newly found to have been late only: the packet arrived before it was sent again, or a D-SACK says that sending it again
+    /// was needless.
+    pub spurious: u64,
+    /// Packets that arrived though their segment had arrived before, as D-SACKs tell.
+    pub duplicates: u64,
     /// Packets sent so far, retransmissions included.
     pub sent: u64,
     /// RTT of the newest packet delivered, ns; `None` if all were retransmissions.

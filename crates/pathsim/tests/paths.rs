@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathsim::{
-    Ack, CoDel, Controller, Cubic, FixedRate, FlowResult, FlowSpec, Loss, MILLISECOND, MSS,
-    PathSpec, QueueDiscipline, QueueLimit, Results, RouteChange, SECOND, Scenario, Sending, Sfq,
-    Simulation, Source, Transport,
+    Ack, CoDel, Controller, Cubic, FixedRate, FlowResult, FlowSpec, Jitter, Lie, Loss, MILLISECOND,
+    MSS, PathSpec, QueueDiscipline, QueueLimit, Results, RouteChange, SECOND, Scenario, Sending,
+    Sfq, Simulation, Source, Transport,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -161,6 +161,87 @@ fn lost_acks_lose_no_data() {
         let seconds = run(scenario.clone()).flows[0].completion_s;
         assert!(seconds.unwrap() < 5.0, "seed {seed}: {seconds:?}");
     }
+}
+
+/// What a sender at a fixed rate was told in all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    delivered: u64,
+    lost: u64,
+    spurious: u64,
+    duplicates: u64,
+    sent: u64,
+}
+
+struct Accountant {
+    rate: FixedRate,
+    told: Rc<RefCell<Told>>,
+}
+
+impl Controller for Accountant {
+    fn sending(&self) -> Sending {
+        self.rate.sending()
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        let mut told = self.told.borrow_mut();
+        told.delivered += ack.delivered;
+        told.lost += ack.lost;
+        told.spurious += ack.spurious;
+        told.duplicates += ack.duplicates;
+        told.sent = ack.sent;
+    }
+
+    fn on_timeout(&mut self, _: u64) {}
+}
+
+/// 20 Mbit/s of 4 MB over 50 Mbit/s, and nothing more until all that was sent again has arrived, too.
+fn account(path: PathSpec, lie: Option<Lie>) -> Told {
+    let mut scenario = scenario();
+    scenario.path = path;
+    scenario.duration_ns = 10 * SECOND;
+    scenario.flows[0].source = Source::Bytes(4_000_000);
+    scenario.flows[0].lie = lie;
+    let told = Rc::new(RefCell::new(Told::default()));
+    let accountant = Accountant {
+        rate: FixedRate { rate: 2_500_000 },
+        told: told.clone(),
+    };
+    Simulation::new(scenario, vec![Box::new(accountant)])
+        .unwrap()
+        .run();
+    let told = *told.borrow();
+    println!("{told:?}");
+    told
+}
+
+/// What was taken for lost and was late comes to light: before it is sent again, or by a D-SACK.
+#[test]
+fn packets_that_were_late_are_found_not_to_be_lost() {
+    let clean = || PathSpec::clean(50_000_000, 40 * MILLISECOND);
+    let mut late = clean();
+    late.jitter = Jitter::Uniform {
+        max_ns: 100 * MILLISECOND,
+        reorder: true,
+    };
+    let told = account(late.clone(), None);
+    assert!(told.lost > 200, "{told:?}");
+    // The transfer ends when the last packet has arrived, not when the last D-SACK has.
+    assert!(
+        told.spurious <= told.lost && told.lost - told.spurious < 100,
+        "{told:?}"
+    );
+    assert!(told.duplicates <= told.spurious, "{told:?}");
+    let known = told.delivered + told.lost - told.spurious + told.duplicates;
+    assert!(told.sent >= known && told.sent - known < 100, "{told:?}");
+
+    let mut lossy = clean();
+    lossy.loss = Loss::Random(0.05);
+    let told = account(lossy.clone(), None);
+    assert!(told.lost > 100, "{told:?}");
+    assert_eq!((told.spurious, told.duplicates), (0, 0), "{told:?}");
+    let told = account(lossy, Some(Lie::DenyLosses));
+    assert!(told.spurious > told.lost * 9 / 10, "{told:?}");
 }
 
 /// Cubic, and what it was told.

@@ -7,7 +7,7 @@
 #ifndef CCP_INTF_H
 #define CCP_INTF_H
 
-#define CCP_LAYOUT_VERSION 3
+#define CCP_LAYOUT_VERSION 4
 
 /* One register file per flow, in this order; portus' limits per kind. */
 #define CCP_REG_REPORT 0 /* report registers, sent to the agent */
@@ -58,8 +58,8 @@
 /* Offsets in struct ccp_flow that translated programs use. */
 #define CCP_FLOW_ERRORS_OFF 8
 #define CCP_FLOW_TIME_ZERO_OFF 16
-#define CCP_FLOW_REGS_OFF 424
-#define CCP_FLOW_SIZE 960
+#define CCP_FLOW_REGS_OFF 440
+#define CCP_FLOW_SIZE 976
 
 /*
  * Agent -> datapath: how a flow may be driven. Read at each use, so it takes
@@ -110,6 +110,10 @@ struct ccp_flow {
 	__u32 last_lost;
 	__u32 last_sacked;
 	__u32 last_ce;
+	__u32 last_duplicates;
+	__u32 last_spurious; /* losses found to be none, */
+	__u32 spurious; /* and those of them that no loss was set off against yet */
+	__u32 reserved;
 	__u64 last_bytes_acked;
 	__u64 last_create_us;
 	__u32 was_timeout;

@@ -131,6 +131,7 @@ struct tcp_sock {
 	__u32 delivered_ce;
 	__u32 lost;
 	__u32 total_retrans;
+	__u32 dsack_dups;
 	__u64 bytes_acked;
 	__u64 tcp_mstamp;
 };

@@ -184,6 +184,9 @@ impl TcpInfo {
     pub(crate) fn delivered_ce(&self) -> u64 {
         self.int(196)
     }
+    pub(crate) fn dsack_dups(&self) -> u64 {
+        self.int(216)
+    }
 }
 
 /// Reads everything from the next connection to a listener; its result is the number of bytes.

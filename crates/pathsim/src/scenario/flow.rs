@@ -72,6 +72,9 @@ pub enum Lie {
     Ahead(u32),
     /// Takes every packet with a number that this divides for lost, also when it is sent again; at least 2.
     InventLosses(u32),
+    /// Says of every packet that was sent again and arrived that it had arrived before (D-SACK, RFC 3708): what was lost was none, and nothing
+    /// is missing in the end.
+    DenyLosses,
     /// Holds its ACKs back, by a time that rises evenly from 0 to the first and falls back within the second, ns.
     SwayRtt(u64, u64),
 }
@@ -160,7 +163,7 @@ impl FlowSpec {
                     "2 ns to 100000 s",
                 )?;
             }
-            Some(Lie::Ahead(_)) | None => {}
+            Some(Lie::Ahead(_) | Lie::DenyLosses) | None => {}
         }
         if let Some(bytes) = self.receive_window {
             in_range(

@@ -16,7 +16,7 @@ mod scoreboard;
 
 use crate::control::{Ack, Controller, burst};
 use crate::receiver::Packet;
-use crate::scenario::FlowSpec;
+use crate::scenario::{FlowSpec, Lie};
 use crate::{MSS, SECOND};
 use application::Application;
 use clock::Clock;
@@ -59,6 +59,10 @@ pub(crate) struct Sender {
     limited_until: u64,
     /// Lost since the last ACK that the controller saw.
     lost_since_ack: u64,
+    /// Segments sent again as probes, of which no D-SACK has told.
+    probes: u64,
+    /// The receiver denies losses.
+    lied_to: bool,
     pub(crate) stats: SenderStats,
 }
 
@@ -86,6 +90,8 @@ impl Sender {
             held: Held::NoData,
             limited_until: 0,
             lost_since_ack: 0,
+            probes: 0,
+            lied_to: spec.lie == Some(Lie::DenyLosses),
             stats: SenderStats::default(),
         }
     }
@@ -130,7 +136,7 @@ impl Sender {
         let prior_in_flight = board.in_flight;
         let (prior_una, prior_sacked) = (board.una, board.sacked);
         let prior_delivered = board.delivered;
-        let mut found = Found::default();
+        let mut found = Found::told(self.lied_to);
         for packet in packets {
             board.deliver(now_ns, packet, &mut found);
             board.advance(packet, &mut found);
@@ -140,6 +146,10 @@ impl Sender {
         let rtts_ns = found.rtts_ns(board.una, now_ns);
         self.stats.spurious += found.duplicates;
         self.take_back(found.duplicates, controller);
+        // Probes are sent without a loss.
+        let probes = found.duplicates.min(self.probes);
+        self.probes -= probes;
+        let spurious = found.revived + found.duplicates - probes;
         if let Some((first_ns, last_ns)) = rtts_ns {
             self.clock.sample_oldest(first_ns);
             self.clock.sample_newest(last_ns);
@@ -175,6 +185,8 @@ impl Sender {
             delivered,
             misordered,
             lost: std::mem::take(&mut self.lost_since_ack),
+            spurious,
+            duplicates: found.duplicates,
             sent: self.stats.sent,
             rtt_ns,
             srtt_ns: self.clock.srtt_ns,
@@ -322,6 +334,7 @@ impl Sender {
             return None;
         }
         let packet = self.transmit(now_ns, segment, again);
+        self.probes += u64::from(again);
         self.clock.probe_deadline_ns = None; // one, until the next ACK
         Some(packet)
     }

@@ -48,9 +48,21 @@ pub(super) struct Found {
     acked_again: bool,
     /// Packets that had arrived before.
     pub(super) duplicates: u64,
+    /// What was sent again counts as a packet that had arrived before, whatever it is.
+    denies_losses: bool,
+    /// Segments taken for lost that arrived before they were sent again.
+    pub(super) revived: u64,
 }
 
 impl Found {
+    /// Nothing so far, from a receiver that may deny losses.
+    pub(super) fn told(denies_losses: bool) -> Self {
+        Self {
+            denies_losses,
+            ..Self::default()
+        }
+    }
+
     /// RTTs of the first and the last segment of those sent once, as Linux takes them (`tcp_ack_update_rtt`). Where an ACK moves
     /// past a segment that was sent again it takes the timestamp's echo, in whole milliseconds, unless later segments tell.
     pub(super) fn rtts_ns(&self, una: u64, now_ns: u64) -> Option<(u64, u64)> {
@@ -193,8 +205,11 @@ impl Scoreboard {
             return;
         };
         segment.delivered = true;
-        segment.lost = false;
+        found.revived += u64::from(std::mem::take(&mut segment.lost));
         let last = segment.tx;
+        if segment.again && found.denies_losses {
+            found.duplicates += 1;
+        }
         if !segment.again {
             let first_ns = found.first_once_ns.unwrap_or(packet.sent_ns);
             found.first_once_ns = Some(first_ns.min(packet.sent_ns));
