@@ -195,7 +195,7 @@ impl Controller for Accountant {
     fn on_timeout(&mut self, _: u64) {}
 }
 
-/// 20 Mbit/s of 4 MB over 50 Mbit/s, and nothing more until all that was sent again has arrived, too.
+/// A transfer of 4 MB at 20 Mbit/s.
 fn account(path: PathSpec, lie: Option<Lie>) -> Told {
     let mut scenario = scenario();
     scenario.path = path;
