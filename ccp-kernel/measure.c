@@ -32,15 +32,15 @@ static u32 ccp_duplicates(const struct tcp_sock *tp)
 /*
  * How many of tp->lost were not lost, as far as it is known: they were late.
  * Whatever was marked waits for its repetition, was sent again, or has arrived in
- * between; and of what was sent again, so many were duplicates. A tail loss probe
+ * between; and of what was sent again, so many arrived twice. A tail loss probe
  * is sent without a mark: needless, it comes to nothing here; needed, it makes
  * this less by one.
  */
-static u32 ccp_spurious_losses(const struct tcp_sock *tp)
+static u32 ccp_spurious_losses(const struct tcp_sock *tp, u32 twice)
 {
 	u32 waits = tp->lost_out - tp->retrans_out;
 
-	return tp->lost - waits - tp->total_retrans + ccp_duplicates(tp);
+	return tp->lost - waits - tp->total_retrans + twice;
 }
 
 /*
@@ -49,24 +49,24 @@ static u32 ccp_spurious_losses(const struct tcp_sock *tp)
  * in turn. Against no more than are in flight, so that those of one late train
  * do not hide what is lost long after.
  */
-static u32 ccp_losses(struct ccp_flow *f, const struct tcp_sock *tp)
+static u32 ccp_real_losses(struct ccp_flow *f, const struct tcp_sock *tp, u32 twice, u32 in_flight)
 {
 	u32 lost = tp->lost - f->last_lost, set_off;
-	s32 found = ccp_spurious_losses(tp) - f->last_spurious;
+	s32 found = ccp_spurious_losses(tp, twice) - f->last_spurious;
 
 	if (found > 0) {
 		f->last_spurious += found;
 		f->spurious += found;
 	}
 	set_off = min(lost, f->spurious);
-	f->spurious = min(f->spurious - set_off, tcp_packets_in_flight(tp));
+	f->spurious = min(f->spurious - set_off, in_flight);
 	return lost - set_off;
 }
 
-static void ccp_account(struct ccp_flow *f, const struct tcp_sock *tp)
+static void ccp_account(struct ccp_flow *f, const struct tcp_sock *tp, u32 twice)
 {
 	f->last_delivered = tp->delivered;
-	f->last_duplicates = ccp_duplicates(tp);
+	f->last_duplicates = twice;
 	f->last_lost = tp->lost;
 	f->last_sacked = tp->sacked_out;
 	f->last_ce = tp->delivered_ce;
@@ -75,8 +75,10 @@ static void ccp_account(struct ccp_flow *f, const struct tcp_sock *tp)
 
 void ccp_measure_from_now(struct ccp_flow *f, const struct tcp_sock *tp)
 {
-	ccp_account(f, tp);
-	f->last_spurious = ccp_spurious_losses(tp);
+	u32 twice = ccp_duplicates(tp);
+
+	ccp_account(f, tp, twice);
+	f->last_spurious = ccp_spurious_losses(tp, twice);
 	f->spurious = 0;
 }
 
@@ -86,16 +88,16 @@ void ccp_measure(struct ccp_flow *f, const struct tcp_sock *tp, const struct rat
 	const struct sock *sk = (const struct sock *)tp;
 	u32 mss = tp->mss_cache;
 	u32 delivered = tp->delivered - f->last_delivered;
-	u32 sacked = tp->sacked_out, lost = ccp_losses(f, tp);
 	u32 ce = tp->delivered_ce - f->last_ce, in_flight = tcp_packets_in_flight(tp);
+	u32 twice = ccp_duplicates(tp), lost = ccp_real_losses(f, tp, twice, in_flight);
+	u32 sacked = tp->sacked_out, misordered = 0, acked;
 	u64 bytes_acked = tp->bytes_acked - f->last_bytes_acked;
-	u32 misordered = 0, acked;
 	u64 snd_rate = 0, rcv_rate = 0;
 
 	if (sacked > f->last_sacked)
 		misordered = min(sacked - f->last_sacked, delivered);
 	acked = delivered - misordered;
-	misordered += ccp_duplicates(tp) - f->last_duplicates;
+	misordered += twice - f->last_duplicates;
 	if (rs->delivered > 0 && rs->interval_us > 0) {
 		u64 scaled = (u64)rs->delivered * mss * USEC_PER_SEC;
 
@@ -103,7 +105,7 @@ void ccp_measure(struct ccp_flow *f, const struct tcp_sock *tp, const struct rat
 		snd_rate = div64_ul(scaled, rs->snd_interval_us ?: rs->interval_us);
 		rcv_rate = div64_ul(scaled, rs->rcv_interval_us ?: rs->interval_us);
 	}
-	ccp_account(f, tp);
+	ccp_account(f, tp, twice);
 	f->stats.packets_delivered += delivered;
 	f->stats.packets_lost += lost;
 	f->stats.bytes_acked += bytes_acked;

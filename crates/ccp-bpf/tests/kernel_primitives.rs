@@ -200,6 +200,18 @@ fn connect(to: SocketAddr, congestion_control: &str) -> TcpStream {
     socket
 }
 
+/// A connection over a path that the agent drives, and what its other end reads.
+fn driven_over(path: &Path, agent: &Agent) -> (TcpStream, JoinHandle<u64>) {
+    let listen = || TcpListener::bind((SERVER, 0)).unwrap();
+    let listener = path.server().enter(listen).unwrap();
+    let to = listener.local_addr().unwrap();
+    let receiver = sink(listener);
+    let socket = path.client().enter(|| connect(to, agent.name)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    wait_until("the agent drives the flow", || agent.drives(port));
+    (socket, receiver)
+}
+
 #[test]
 fn kernel_totals_agree_with_the_socket_under_loss() {
     const TEST: &str = "kernel_totals_agree_with_the_socket_under_loss";
@@ -215,24 +227,9 @@ fn kernel_totals_agree_with_the_socket_under_loss() {
         loss: 0.02,
     };
     let path = Path::open(&spec.to_path(), &EndSettings::default(), 5).unwrap();
-    let listener = path
-        .server()
-        .enter(|| TcpListener::bind((SERVER, 0)).unwrap())
-        .unwrap();
-    let to = listener.local_addr().unwrap();
-    let receiver = sink(listener);
-    let mut socket = path.client().enter(|| connect(to, agent.name)).unwrap();
-    let before = TcpInfo::of(&socket);
+    let (mut socket, receiver) = driven_over(&path, &agent);
     let port = socket.local_addr().unwrap().port();
-    wait_until("the agent drives the flow", || {
-        agent
-            .meter
-            .seen
-            .lock()
-            .unwrap()
-            .values()
-            .any(|(i, _)| i.src_port == u32::from(port))
-    });
+    let before = TcpInfo::of(&socket);
     socket.write_all(&vec![7; BYTES]).unwrap();
     wait_until("everything is acknowledged", || {
         let info = TcpInfo::of(&socket);
@@ -276,7 +273,10 @@ fn kernel_totals_agree_with_the_socket_under_loss() {
     );
     assert_eq!(u64::from(known.mss), last.snd_mss());
     let flow = agent.observer.flow(known.sock_id).unwrap();
-    assert_eq!((flow.local.port(), flow.remote), (port, to));
+    assert_eq!(
+        (flow.local.port(), flow.remote),
+        (port, socket.peer_addr().unwrap())
+    );
     drop(socket);
     assert_eq!(receiver.join().unwrap(), BYTES as u64 + 1);
     path.close().unwrap();
@@ -301,13 +301,8 @@ fn kernel_packets_that_were_late_do_not_count_as_lost() {
     // With timestamps the receiver discards what is older than what fills a hole, and loses it indeed (PAWS, RFC 7323).
     let timestamps = path.client().sysctl("net/ipv4/tcp_timestamps", "0");
     timestamps.unwrap();
-    let listen = || TcpListener::bind((SERVER, 0)).unwrap();
-    let listener = path.server().enter(listen).unwrap();
-    let to = listener.local_addr().unwrap();
-    let receiver = sink(listener);
-    let mut socket = path.client().enter(|| connect(to, agent.name)).unwrap();
+    let (mut socket, receiver) = driven_over(&path, &agent);
     let port = socket.local_addr().unwrap().port();
-    wait_until("the agent drives the flow", || agent.drives(port));
     let before = TcpInfo::of(&socket);
     socket.write_all(&vec![7; BYTES]).unwrap();
     wait_until("everything is acknowledged", || {
@@ -659,10 +654,7 @@ fn kernel_marks_are_counted_for_as_long_as_the_peer_repeats_them() {
     let receiver = sink(listener);
     let mut socket = netns.enter(|| connect(to, agent.name)).unwrap();
     let port = socket.local_addr().unwrap().port();
-    wait_until("the agent drives the flow", || {
-        let seen = agent.meter.seen.lock().unwrap();
-        seen.values().any(|(i, _)| i.src_port == u32::from(port))
-    });
+    wait_until("the agent drives the flow", || agent.drives(port));
     wait_until("marks are reported, all of them", || {
         socket.write_all(&[0; 16_384]).unwrap();
         sleep(Duration::from_millis(30));

@@ -218,13 +218,12 @@ fn account(path: PathSpec, lie: Option<Lie>) -> Told {
 /// What was taken for lost and was late comes to light: before it is sent again, or by a D-SACK.
 #[test]
 fn packets_that_were_late_are_found_not_to_be_lost() {
-    let clean = || PathSpec::clean(50_000_000, 40 * MILLISECOND);
-    let mut late = clean();
+    let mut late = scenario().path;
     late.jitter = Jitter::Uniform {
         max_ns: 100 * MILLISECOND,
         reorder: true,
     };
-    let told = account(late.clone(), None);
+    let told = account(late, None);
     assert!(told.lost > 200, "{told:?}");
     // The transfer ends when the last packet has arrived, not when the last D-SACK has.
     assert!(
@@ -235,7 +234,7 @@ fn packets_that_were_late_are_found_not_to_be_lost() {
     let known = told.delivered + told.lost - told.spurious + told.duplicates;
     assert!(told.sent >= known && told.sent - known < 100, "{told:?}");
 
-    let mut lossy = clean();
+    let mut lossy = scenario().path;
     lossy.loss = Loss::Random(0.05);
     let told = account(lossy.clone(), None);
     assert!(told.lost > 100, "{told:?}");

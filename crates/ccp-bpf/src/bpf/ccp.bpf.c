@@ -613,15 +613,15 @@ static __always_inline __u32 duplicates(const struct tcp_sock *tp)
 /*
  * How many of tp->lost were not lost, as far as it is known: they were late.
  * Whatever was marked waits for its repetition, was sent again, or has arrived in
- * between; and of what was sent again, so many were duplicates. A tail loss probe
+ * between; and of what was sent again, so many arrived twice. A tail loss probe
  * is sent without a mark: needless, it comes to nothing here; needed, it makes
  * this less by one.
  */
-static __always_inline __u32 spurious_losses(const struct tcp_sock *tp)
+static __always_inline __u32 spurious_losses(const struct tcp_sock *tp, __u32 twice)
 {
 	__u32 waits = tp->lost_out - tp->retrans_out;
 
-	return tp->lost - waits - tp->total_retrans + duplicates(tp);
+	return tp->lost - waits - tp->total_retrans + twice;
 }
 
 /*
@@ -630,11 +630,11 @@ static __always_inline __u32 spurious_losses(const struct tcp_sock *tp)
  * in turn. Against no more than are in flight, so that those of one late train
  * do not hide what is lost long after.
  */
-static __always_inline __u32 account_losses(const struct tcp_sock *tp, struct ccp_flow *f,
-					    __u32 in_flight)
+static __always_inline __u32 real_losses(const struct tcp_sock *tp, struct ccp_flow *f,
+					 __u32 twice, __u32 in_flight)
 {
 	__u32 lost = tp->lost - f->last_lost, set_off;
-	__s32 found = spurious_losses(tp) - f->last_spurious;
+	__s32 found = spurious_losses(tp, twice) - f->last_spurious;
 
 	if (found > 0) {
 		f->last_spurious += found;
@@ -642,7 +642,6 @@ static __always_inline __u32 account_losses(const struct tcp_sock *tp, struct cc
 	}
 	set_off = min_u32(lost, f->spurious);
 	f->spurious = min_u32(f->spurious - set_off, in_flight);
-	f->last_lost = tp->lost;
 	return lost - set_off;
 }
 
@@ -662,15 +661,15 @@ static __always_inline void load_primitives(struct tcp_sock *tp, struct ccp_flow
 	__u32 mss = tp->mss_cache;
 	__u32 delivered = tp->delivered - f->last_delivered;
 	__u32 ce = tp->delivered_ce - f->last_ce, in_flight = packets_in_flight(tp);
-	__u32 sacked = tp->sacked_out, lost = account_losses(tp, f, in_flight);
+	__u32 twice = duplicates(tp), lost = real_losses(tp, f, twice, in_flight);
+	__u32 sacked = tp->sacked_out, misordered = 0, acked;
 	__u64 bytes_acked = tp->bytes_acked - f->last_bytes_acked;
-	__u32 misordered = 0, acked;
 	__u64 snd_rate = 0, rcv_rate = 0;
 
 	if (sacked > f->last_sacked)
 		misordered = min_u32(sacked - f->last_sacked, delivered);
 	acked = delivered - misordered;
-	misordered += duplicates(tp) - f->last_duplicates;
+	misordered += twice - f->last_duplicates;
 	if ((f->uses & CCP_USES_RATES) && rs->delivered > 0 && rs->interval_us > 0) {
 		__u64 scaled = (__u64)rs->delivered * mss * USEC_PER_SEC;
 		__u64 interval = rs->interval_us;
@@ -681,7 +680,8 @@ static __always_inline void load_primitives(struct tcp_sock *tp, struct ccp_flow
 		rcv_rate = scaled / (rcv ? rcv : interval);
 	}
 	f->last_delivered = tp->delivered;
-	f->last_duplicates = duplicates(tp);
+	f->last_lost = tp->lost;
+	f->last_duplicates = twice;
 	f->last_sacked = sacked;
 	f->last_ce = tp->delivered_ce;
 	f->last_bytes_acked = tp->bytes_acked;
@@ -863,7 +863,7 @@ void BPF_PROG(ccp_init, struct sock *sk)
 	f->last_delivered = tp->delivered;
 	f->last_lost = tp->lost;
 	f->last_duplicates = duplicates(tp);
-	f->last_spurious = spurious_losses(tp);
+	f->last_spurious = spurious_losses(tp, f->last_duplicates);
 	f->spurious = 0;
 	f->last_sacked = tp->sacked_out;
 	f->last_ce = tp->delivered_ce;

@@ -61,8 +61,6 @@ pub(crate) struct Sender {
     lost_since_ack: u64,
     /// Segments sent again as probes, of which no D-SACK has told.
     probes: u64,
-    /// The receiver denies losses.
-    lied_to: bool,
     pub(crate) stats: SenderStats,
 }
 
@@ -82,7 +80,7 @@ impl Sender {
                 .receive_window
                 .map_or(u64::MAX / 2, |bytes| bytes / MSS),
             burst: spec.burst_segments.into(),
-            board: Scoreboard::new(spec.start_ns),
+            board: Scoreboard::new(spec.start_ns, spec.lie == Some(Lie::DenyLosses)),
             clock: Clock::new(),
             state: State::Open,
             undo: None,
@@ -91,7 +89,6 @@ impl Sender {
             limited_until: 0,
             lost_since_ack: 0,
             probes: 0,
-            lied_to: spec.lie == Some(Lie::DenyLosses),
             stats: SenderStats::default(),
         }
     }
@@ -136,7 +133,7 @@ impl Sender {
         let prior_in_flight = board.in_flight;
         let (prior_una, prior_sacked) = (board.una, board.sacked);
         let prior_delivered = board.delivered;
-        let mut found = Found::told(self.lied_to);
+        let mut found = Found::default();
         for packet in packets {
             board.deliver(now_ns, packet, &mut found);
             board.advance(packet, &mut found);

@@ -48,21 +48,11 @@ pub(super) struct Found {
     acked_again: bool,
     /// Packets that had arrived before.
     pub(super) duplicates: u64,
-    /// What was sent again counts as a packet that had arrived before, whatever it is.
-    denies_losses: bool,
     /// Segments taken for lost that arrived before they were sent again.
     pub(super) revived: u64,
 }
 
 impl Found {
-    /// Nothing so far, from a receiver that may deny losses.
-    pub(super) fn told(denies_losses: bool) -> Self {
-        Self {
-            denies_losses,
-            ..Self::default()
-        }
-    }
-
     /// RTTs of the first and the last segment of those sent once, as Linux takes them (`tcp_ack_update_rtt`). Where an ACK moves
     /// past a segment that was sent again it takes the timestamp's echo, in whole milliseconds, unless later segments tell.
     pub(super) fn rtts_ns(&self, una: u64, now_ns: u64) -> Option<(u64, u64)> {
@@ -108,6 +98,7 @@ pub(super) struct Scoreboard {
     pub(super) snapshot: Snapshot,
     /// The application had nothing more to send until so many are delivered.
     app_limited_until: u64,
+    denies_losses: bool,
 
     rack_tx: u64,
     rack_rtt_ns: u64,
@@ -118,7 +109,8 @@ pub(super) struct Scoreboard {
 }
 
 impl Scoreboard {
-    pub(super) fn new(start_ns: u64) -> Self {
+    /// `denies_losses`: the receiver says of all that was sent again that it had arrived before.
+    pub(super) fn new(start_ns: u64, denies_losses: bool) -> Self {
         Self {
             flight: VecDeque::new(),
             first_tx: 0,
@@ -131,6 +123,7 @@ impl Scoreboard {
             delivered: 0,
             snapshot: Snapshot::at(start_ns),
             app_limited_until: 0,
+            denies_losses,
             rack_tx: 0,
             rack_rtt_ns: 0,
             reordering: false,
@@ -207,10 +200,9 @@ impl Scoreboard {
         segment.delivered = true;
         found.revived += u64::from(std::mem::take(&mut segment.lost));
         let last = segment.tx;
-        if segment.again && found.denies_losses {
-            found.duplicates += 1;
-        }
-        if !segment.again {
+        if segment.again {
+            found.duplicates += u64::from(self.denies_losses);
+        } else {
             let first_ns = found.first_once_ns.unwrap_or(packet.sent_ns);
             found.first_once_ns = Some(first_ns.min(packet.sent_ns));
             found.last_once = found.last_once.max(Some((packet.segment, packet.sent_ns)));
@@ -404,7 +396,7 @@ mod tests {
     #[test]
     fn the_echo_tells_the_rtt_where_a_retransmission_filled_the_hole() {
         let ms = |ms: f64| (ms * MILLISECOND as f64) as u64;
-        let mut board = Scoreboard::new(0);
+        let mut board = Scoreboard::new(0, false);
         let sent = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0].map(ms);
         let first: Vec<_> = (0..6)
             .zip(sent)
