@@ -320,6 +320,43 @@ fn a_burst_is_as_long_as_asked() {
     assert_eq!(peak(44), 16);
 }
 
+/// A rate and a window, whatever happens.
+struct Windowed(Sending);
+
+impl Controller for Windowed {
+    fn sending(&self) -> Sending {
+        self.0
+    }
+    fn on_ack(&mut self, _: &Ack) {}
+    fn on_timeout(&mut self, _: u64) {}
+}
+
+/// To a near receiver a burst is longer, as Linux' is, but two of them are in flight.
+#[test]
+fn a_near_receiver_gets_longer_bursts() {
+    let peak = |rtt_ns, cwnd| {
+        let mut scenario = scenario();
+        scenario.path = PathSpec::clean(400_000_000, rtt_ns);
+        scenario.path.queue = QueueLimit::Packets(1000);
+        scenario.flows[0].start_ns = 1;
+        scenario.duration_ns = 5 * SECOND;
+        let sending = Sending {
+            rate: Some(200_000_000 / 8),
+            cwnd,
+        };
+        let out = Simulation::new(scenario, vec![Box::new(Windowed(sending))])
+            .unwrap()
+            .run();
+        let bins = &out.link_series[10..];
+        bins.iter().map(|bin| bin.queue_packets).max().unwrap()
+    };
+    // 17 segments are a millisecond; 45, 22 and 5 more at 0.2, 0.6 and 1.7 ms, and 44 at most.
+    assert_eq!(peak(200_000, 1000), 43);
+    assert_eq!(peak(600_000, 1000), 38);
+    assert_eq!(peak(1_700_000, 1000), 21);
+    assert_eq!(peak(600_000, 20), 9);
+}
+
 #[test]
 fn chunks_come_and_go() {
     let mut scenario = scenario();

@@ -7,7 +7,8 @@
 //! after srtt + max(4 rttvar, 200 ms) declares everything lost; it doubles with each repetition.
 //!
 //! Bursts are paced as Linux paces: a millisecond of the rate at a time, at least two segments
-//! (one below 1.2 Mbit/s, or as the flow asks); the first ten segments of a flow go at once.
+//! (one below 1.2 Mbit/s, or as the flow asks), more where the receiver is near, but no more than half of the window; the
+//! first ten segments of a flow go at once.
 
 mod application;
 mod clock;
@@ -24,6 +25,9 @@ use scoreboard::{Found, Rtts, Scoreboard};
 
 /// Sent without pacing at a flow's beginning, as Linux does: an initial window.
 const UNPACED_SEGMENTS: u64 = 10;
+/// What a burst to a receiver that is no RTT away is longer by, and the smallest RTT that halves this. Source: Linux `tcp_tso_autosize`.
+const NEAR_BURST_BYTES: u64 = 65_536;
+const NEAR_RTT_NS: u64 = 512_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -284,7 +288,7 @@ impl Sender {
         let sending = controller.sending();
         let rate = sending.rate.filter(|_| self.stats.sent >= UNPACED_SEGMENTS);
         let burst = match rate {
-            Some(rate) => burst(rate).min(self.burst),
+            Some(rate) => self.paced_burst(rate, sending.cwnd),
             None if sending.rate.is_some() => UNPACED_SEGMENTS - self.stats.sent,
             None => u64::MAX,
         };
@@ -319,6 +323,13 @@ impl Sender {
             let credit = (now_ns - self.next_send_ns.min(now_ns)).min(length / 2);
             self.next_send_ns = now_ns + length - credit;
         }
+    }
+
+    /// Segments that leave at once: Linux wants two of such bursts in flight (`tcp_cwnd_test`).
+    fn paced_burst(&self, rate: u64, cwnd: u64) -> u64 {
+        let halvings = u32::try_from(self.clock.min_rtt_ns / NEAR_RTT_NS).unwrap_or(u32::MAX);
+        let near = NEAR_BURST_BYTES.checked_shr(halvings).unwrap_or(0) / MSS;
+        (burst(rate) + near).min(self.burst).min((cwnd / 2).max(1))
     }
 
     /// A tail loss probe: a new segment, or else the last one again.
