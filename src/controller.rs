@@ -263,9 +263,11 @@ impl Controller {
         let asked = match slot {
             _ if !current || raw.timeout() => None,
             Slot::Before => None,
-            Slot::Trial(index) => self.plan.rates.get(index).copied(),
             // What was sent before the first RTT sample is the initial window, not a rate.
             Slot::Hold if self.plan.number == 0 => None,
+            // There the pacer is ahead of the rate.
+            _ if self.is_clocked() => Some(self.rate),
+            Slot::Trial(index) => self.plan.rates.get(index).copied(),
             Slot::Hold => Some(self.plan.hold),
         };
         let context = SlotContext {

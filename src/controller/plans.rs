@@ -5,6 +5,11 @@
 //! other: a decision takes an RTT, which is seconds where a crowd has filled a deep buffer, and until then the rate would be
 //! sent whatever becomes of it. In a drain the window is less than what fits the empty path, so that the queue is let out; a
 //! competitor's is its own, since that is what competes, and its pacing only spreads bursts.
+//!
+//! Where the receiver is near, the kernel's bursts are longer than the RTT, and longer than many a buffer. A paced flow sends them
+//! all the same, and loses what does not fit. There the window is what the rate sends in an RTT, and the pacer a little faster:
+//! then each ACK lets go what it acknowledges, and no burst is longer than half of the window. Trials would show the window, not the
+//! path; so the climber steers.
 
 use super::start::FIRST_GAIN;
 use super::{Controller, Phase};
@@ -35,10 +40,19 @@ const ARRIVED_GAIN: f64 = 1.5;
 /// that doubles per RTT needs 1, and some room for ACKs that come late. The initial window counts as delivered with the
 /// first plan, since the next report comes an RTT later (simulated on 24 paths: 1 MB takes 1.015 of Cubic's time, 1.06 without).
 const STARTUP_WINDOW_GROWTH: f64 = 1.5;
+/// Where the receiver is near: window over rate x RTT, and the pacer's rate over the rate. Source: simulated, 80 paths (`near.toml`): both 1.25 use as much and lose
+/// as little, but several flows have Jain's index .71 and .83 for .80 and .92; with 1.5 and 2 a flow waits for itself, and uses .95.
+const NEAR_WINDOW_GAIN: f64 = 1.25;
+const NEAR_PACING_GAIN: f64 = 1.5;
+/// Packets per RTT below which the smallest window is more than the rate needs, and the pacer decides there, too. Source: the same: several flows lose
+/// 1.6 % with this, 2.4 % without; with 4 one flow uses .98 for 1.00.
+const NEAR_PKTS: f64 = 2.5;
 /// Added to the RTT for the window: the kernel's bursts, and ACKs that come in batches.
 const WINDOW_SLACK: Micros = Micros::new(1000);
 /// Window of a drain over the bandwidth-delay product.
 const DRAIN_WINDOW_GAIN: f64 = 0.9;
+/// The same of an interval that lets the queue of a near receiver out. Source: simulated, Jain's index is .89 with half, .85 with a tenth.
+const LET_OUT_WINDOW_GAIN: f64 = 0.5;
 /// A window this much off is corrected between plans.
 const WINDOW_TOLERANCE: f64 = 0.125;
 /// An interval spans at least so many of the kernel's bursts, and so many ACKs.
@@ -142,8 +156,8 @@ impl Controller {
 
     pub(super) fn climb_on(&mut self, climber: Aimd) -> Command {
         self.phase = Phase::Aimd(climber);
-        let length = self.steady_interval();
-        self.run([self.rate; 4], length)
+        let (rate, length) = (self.paced(), self.steady_interval());
+        self.run_to([rate; 4], rate, length)
     }
 
     pub(super) fn compete(&mut self, competitor: Competitor) -> Command {
@@ -217,6 +231,7 @@ impl Controller {
             Phase::Compete(competitor) => {
                 (self.rate * competitor.pacing_gain()).min(self.params.max_rate)
             }
+            _ if self.is_clocked() => (self.rate * NEAR_PACING_GAIN).min(self.params.max_rate),
             _ => self.rate,
         }
     }
@@ -288,17 +303,33 @@ impl Controller {
         rate.within(low, high)
     }
 
-    /// Whether the rate has fewer packets than this in flight on the empty path, where the climber is better.
+    /// Whether the rate has fewer packets than this in flight on the empty path, or the receiver is near, where the climber is better.
     pub(super) fn is_low(&self, pkts: f64) -> bool {
         let in_flight = self.rate.bytes_in(self.est.rtt_min()) / self.est.pkt_bytes(self.mss_bytes);
-        self.params.is_pk3c() && in_flight < pkts
+        self.params.is_pk3c() && (in_flight < pkts || self.is_near())
+    }
+
+    fn is_near(&self) -> bool {
+        self.params.is_pk3c() && self.est.is_near()
+    }
+
+    /// Whether ACKs, rather than the pacer, say when packets leave.
+    pub(super) fn is_clocked(&self) -> bool {
+        let steady = matches!(self.phase, Phase::Aimd(_) | Phase::Cruise(_));
+        let pkts = self.rate.bytes_in(self.est.srtt()) / self.est.pkt_bytes(self.mss_bytes);
+        steady && self.is_near() && pkts >= NEAR_PKTS
     }
 
     /// The congestion window of the moment.
     fn window(&self) -> Bytes {
         let pkts_in =
             |rate: Rate, time: Micros| rate.bytes_in(time) / self.est.pkt_bytes(self.mss_bytes);
-        let rtt = self.est.srtt() + WINDOW_SLACK;
+        let slack = if self.is_near() {
+            Micros::ZERO
+        } else {
+            WINDOW_SLACK
+        };
+        let rtt = self.est.srtt() + slack;
         let init_pkts = self.init_cwnd.get() as f64 / self.mss_bytes;
         let pkts = match &self.phase {
             _ if !self.est.has_rtt() => init_pkts,
@@ -316,9 +347,16 @@ impl Controller {
                 competitor.window_pkts(&self.est, self.est.pkt_bytes(self.mss_bytes))
             }
             Phase::PlainStart(_) => STARTUP_WINDOW_GAIN * pkts_in(self.rate, rtt),
+            Phase::Aimd(climber) if climber.lets_out() => {
+                LET_OUT_WINDOW_GAIN * pkts_in(self.rate, self.est.rtt_min())
+            }
             Phase::Vivace(_) | Phase::Cruise(_) | Phase::Aimd(_) | Phase::Upstream(_) => {
-                let highest = self.plan.highest();
-                let net = WINDOW_GAIN * pkts_in(highest, rtt);
+                let (highest, gain) = if self.is_near() {
+                    (self.rate, NEAR_WINDOW_GAIN)
+                } else {
+                    (self.plan.highest(), WINDOW_GAIN)
+                };
+                let net = gain * pkts_in(highest, rtt);
                 match self.est.last_goodput() {
                     Some(goodput) if self.params.is_pk3c() => net.min(
                         ARRIVED_GAIN * pkts_in(goodput, rtt) + pkts_in(highest, self.est.rtt_min()),

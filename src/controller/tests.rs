@@ -290,6 +290,35 @@ fn behind_a_queue_what_arrives_bounds_the_window() {
     );
 }
 
+/// 40 packets per RTT of 1 ms: trials elsewhere, here the climber, and a window that ACKs clock.
+#[test]
+fn to_a_near_receiver_acks_clock_the_climber() {
+    let resume = Some((Rate::from_bytes_per_sec(40e6), Micros::new(1_000)));
+    let (mut controller, _) = new(resume, 20 * MSS);
+    let mut now = 0;
+    for _ in 0..3 {
+        let acks: Vec<_> = (0..40).map(|i| (i * 25, 1_000, 0)).collect();
+        let tag = u64::from(controller.plan.number) * 32 + 5;
+        controller.on_report(&report(tag, now, &acks, 1_000));
+        now += 10_000;
+    }
+    assert_eq!(controller.phase.name(), PhaseName::Aimd);
+    let rate = controller.rate;
+    let window = 1.25 * rate.bytes_in(controller.estimator().srtt());
+    let told = controller.cwnd.get() as f64;
+    assert!(
+        (told / window - 1.0).abs() < 0.01,
+        "{told} bytes for {window}"
+    );
+    assert_eq!(controller.plan.hold, rate * 1.5);
+    // What arrives is what ACKs let go, not what the pacer would.
+    let acks: Vec<_> = (0..40).map(|i| (i * 25, 1_000, 0)).collect();
+    let tag = u64::from(controller.plan.number) * 32 + 5;
+    let (mi, decision) = controller.on_report_measured(&report(tag, now, &acks, 1_000));
+    assert!(!mi.limited);
+    assert_eq!(decision.reason, Reason::Climb);
+}
+
 fn with(params: Params, resume: Option<(Rate, Micros)>) -> Controller {
     let start = FlowStart {
         mss: Bytes::new(MSS),

@@ -168,6 +168,29 @@ fn losses_are_classed_by_the_queue_they_met() {
     assert_eq!(est.class(&clean), LossClass::None);
 }
 
+/// After a host's pause of 8 ms, 1 ms of queue looks like none: a floor that is learnt there stays small.
+#[test]
+fn a_near_receivers_losses_are_never_random() {
+    let mut est = Estimator::new(&Params::default());
+    let at = |rtt, lost_every: u64| {
+        (0..200)
+            .map(|i| (i * 100, rtt, u64::from(i % lost_every == 3)))
+            .collect::<Vec<_>>()
+    };
+    est.observe(&report(33, 0, &at(1_000, 1000), 20_000), context(1e7));
+    let paused = est.observe(&report(33, 50_000, &at(9_000, 10), 20_000), context(1e7));
+    assert!(est.is_near());
+    assert_eq!(est.class(&paused), LossClass::Congestive);
+    for i in 2..40 {
+        let full = est.observe(
+            &report(33, i * 50_000, &at(2_000, 10), 20_000),
+            context(1e7),
+        );
+        assert_eq!(est.class(&full), LossClass::Unknown);
+    }
+    assert!(est.loss_floor() <= 0.05, "{}", est.loss_floor());
+}
+
 #[test]
 fn random_loss_is_forgiven_and_congestive_loss_is_not() {
     let mut est = with_queue_range();
