@@ -117,9 +117,9 @@ const TINY_CLIMB: f64 = 1.0;
 const CLIMB: f64 = 0.5;
 const EDGE_CLIMB_PART: f64 = 1.0 / 16.0;
 const EDGE_CLIMB_MIN: f64 = 0.25;
-/// No climb is faster than on a path of this RTT. Source: simulated, 80 paths of .2 to 3 ms (`near.toml`): one flow loses .08 % for .11, and .05 with 2 ms, which
+/// No climb is faster, and no slowest rate higher, than on a path of this RTT. Source of the former: simulated, 80 paths of .2 to 3 ms (`near.toml`): one flow loses .08 % for .11, and .05 with 2 ms, which
 /// uses less of lossy paths.
-const SHORTEST_CLIMB: Micros = Micros::new(1000);
+const SHORTEST_RTT: Micros = Micros::new(1000);
 /// RTTs between two intervals that let a near receiver's queue out. Source: simulated, 40 paths (`near.toml`, `pulsed`), Jain's index of several flows and use of
 /// one: .75 and .999 without, .91 and .993 with 20, .89 and .996 with 50, .91 and .997 with this.
 const LET_OUT_RTTS: f64 = 100.0;
@@ -229,7 +229,7 @@ impl Aimd {
     /// The slowest rate that makes sense: with fewer packets per RTT, every loss waits for a timeout.
     #[must_use]
     pub fn floor(srtt: Micros, pkt_bytes: f64) -> Rate {
-        Rate::from_bytes_in(FLOOR_PKTS * pkt_bytes, srtt.max(Micros::from_millis(1)))
+        Rate::from_bytes_in(FLOOR_PKTS * pkt_bytes, srtt.max(SHORTEST_RTT))
     }
 
     /// The rate after one interval.
@@ -382,7 +382,7 @@ pub fn climb_step(view: &View<'_>, pkts_per_rtt: f64, queue: Micros, tolerated: 
     let coming = queue + srtt * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
     let per_rtt = pkts_per_rtt * (1.0 - coming / tolerated).max(LEAST_CLIMB);
     let rtts = (mi.sent_for / srtt).min(1.0);
-    Rate::from_bytes_in(per_rtt * view.pkt_bytes, srtt.max(SHORTEST_CLIMB)) * rtts
+    Rate::from_bytes_in(per_rtt * view.pkt_bytes, srtt.max(SHORTEST_RTT)) * rtts
 }
 
 /// The queue that is tolerated: more where its range is known, so that it stays well below what is lost.

@@ -159,12 +159,16 @@ impl Controller {
 
     pub(super) fn climb_on(&mut self, climber: Aimd) -> Command {
         self.phase = Phase::Aimd(climber);
-        let (rate, length) = (self.paced(), self.steady_interval());
-        self.run_to([rate; 4], rate, length)
+        self.steady_plan()
     }
 
     pub(super) fn compete(&mut self, competitor: Competitor) -> Command {
         self.phase = Phase::Compete(competitor);
+        self.steady_plan()
+    }
+
+    /// The present rate, for the parts that steer it with every report.
+    fn steady_plan(&mut self) -> Command {
         let (rate, length) = (self.paced(), self.steady_interval());
         self.run_to([rate; 4], rate, length)
     }
@@ -230,13 +234,12 @@ impl Controller {
 
     /// What the pacer is told: the rate, or more where the window decides.
     fn paced(&self) -> Rate {
-        match &self.phase {
-            Phase::Compete(competitor) => {
-                (self.rate * competitor.pacing_gain()).min(self.params.max_rate)
-            }
-            _ if self.is_clocked() => (self.rate * NEAR_PACING_GAIN).min(self.params.max_rate),
-            _ => self.rate,
-        }
+        let gain = match &self.phase {
+            Phase::Compete(competitor) => competitor.pacing_gain(),
+            _ if self.is_clocked() => NEAR_PACING_GAIN,
+            _ => return self.rate,
+        };
+        (self.rate * gain).min(self.params.max_rate)
     }
 
     pub(super) fn steady_interval(&self) -> Micros {
@@ -308,7 +311,7 @@ impl Controller {
 
     /// Whether the rate has fewer packets than this in flight on the empty path, or the receiver is near, where the climber is better.
     pub(super) fn is_low(&self, pkts: f64) -> bool {
-        let in_flight = self.rate.bytes_in(self.est.rtt_min()) / self.est.pkt_bytes(self.mss_bytes);
+        let in_flight = self.pkts_in(self.rate, self.est.rtt_min());
         self.params.is_pk3c() && (in_flight < pkts || self.is_near())
     }
 
@@ -319,14 +322,17 @@ impl Controller {
     /// Whether ACKs, rather than the pacer, say when packets leave.
     pub(super) fn is_clocked(&self) -> bool {
         let steady = matches!(self.phase, Phase::Aimd(_) | Phase::Cruise(_));
-        let pkts = self.rate.bytes_in(self.est.srtt()) / self.est.pkt_bytes(self.mss_bytes);
-        steady && self.is_near() && pkts >= NEAR_PKTS
+        steady && self.is_near() && self.pkts_in(self.rate, self.est.srtt()) >= NEAR_PKTS
+    }
+
+    /// Packets that a rate sends in some time.
+    fn pkts_in(&self, rate: Rate, time: Micros) -> f64 {
+        rate.bytes_in(time) / self.est.pkt_bytes(self.mss_bytes)
     }
 
     /// The congestion window of the moment.
     fn window(&self) -> Bytes {
-        let pkts_in =
-            |rate: Rate, time: Micros| rate.bytes_in(time) / self.est.pkt_bytes(self.mss_bytes);
+        let pkts_in = |rate, time| self.pkts_in(rate, time);
         let slack = if self.is_near() {
             NEAR_WINDOW_SLACK
         } else {

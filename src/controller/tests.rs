@@ -296,11 +296,14 @@ fn to_a_near_receiver_acks_clock_the_climber() {
     let resume = Some((Rate::from_bytes_per_sec(40e6), Micros::new(1_000)));
     let (mut controller, _) = new(resume, 20 * MSS);
     let mut now = 0;
-    for _ in 0..3 {
+    let mut step = |controller: &mut Controller| {
         let acks: Vec<_> = (0..40).map(|i| (i * 25, 1_000, 0)).collect();
         let tag = u64::from(controller.plan.number) * 32 + 5;
-        controller.on_report(&report(tag, now, &acks, 1_000));
         now += 10_000;
+        controller.on_report_measured(&report(tag, now, &acks, 1_000))
+    };
+    for _ in 0..3 {
+        step(&mut controller);
     }
     assert_eq!(controller.phase.name(), PhaseName::Aimd);
     let rate = controller.rate;
@@ -313,9 +316,7 @@ fn to_a_near_receiver_acks_clock_the_climber() {
     );
     assert_eq!(controller.plan.hold, rate * 1.5);
     // What arrives is what ACKs let go, not what the pacer would.
-    let acks: Vec<_> = (0..40).map(|i| (i * 25, 1_000, 0)).collect();
-    let tag = u64::from(controller.plan.number) * 32 + 5;
-    let (mi, decision) = controller.on_report_measured(&report(tag, now, &acks, 1_000));
+    let (mi, decision) = step(&mut controller);
     assert!(!mi.limited);
     assert_eq!(decision.reason, Reason::Climb);
 }
