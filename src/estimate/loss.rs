@@ -87,8 +87,13 @@ impl LossFloor {
         if self.pkts < MIN_PKTS {
             return 1.0;
         }
+        self.by_runs().min(MOST_OWN)
+    }
+
+    /// The same for losses one by one, as far as only the longest run tells.
+    fn by_runs(&self) -> f64 {
         let passed = f64::from(self.run_pkts.max(self.longest_pkts));
-        (LONGEST_RUN / passed.max(LONGEST_RUN)).min(MOST_OWN)
+        LONGEST_RUN / passed.max(LONGEST_RUN)
     }
 
     pub(super) fn learn(&mut self, mi: &Mi, class: LossClass) {
@@ -160,6 +165,7 @@ impl LossFloor {
         } else {
             max
         };
-        self.mean().min(cap)
+        // Bursts are further apart than single losses.
+        self.mean().min(cap).min(self.by_runs() * self.dispersion())
     }
 }
