@@ -41,7 +41,7 @@ use crate::params::{Core, Params};
 use crate::program::RawReport;
 use crate::units::{Micros, Rate};
 use interval::{RTT_LIMIT_US, SLOPE_MIN_PKTS, SLOPE_MIN_SAMPLES};
-use loss::LossFloor;
+use loss::{LossFloor, MOST_OWN};
 use window::WindowMax;
 
 /// Packets per ACK believed at most. Source: a 64 kB GRO bundle of 9000-byte to 536-byte segments, several merged.
@@ -67,6 +67,8 @@ const SACK_DELAY_MAX: Micros = Micros::new(1250);
 /// A queue of less than this part of the smallest RTT is low, however small its range is. Source: simulated, 20 streams of 5 Mbit/s at 1 %
 /// of loss, whose queue hardly moves: their worst second 3.8 to 4.7 Mbit/s; .03 to .25 the same, .02 not.
 const LOW_QUEUE: f64 = 0.05;
+/// The kernel paces so much at a time. Source: Linux `tcp_tso_autosize`.
+const BURST: Micros = Micros::new(1000);
 /// How long the largest RTT is remembered: long enough to hold a few full queues, short enough to forget a startup.
 const RTT_MAX_WINDOW: Micros = Micros::new(30_000_000);
 
@@ -316,6 +318,11 @@ impl Estimator {
         self.rtt_range() < self.rtt_min() * SMALL_BUFFER_RTTS
     }
 
+    /// Whether the range is shorter than one of the kernel's bursts, whose packets are lost anywhere in it.
+    fn is_range_short(&self) -> bool {
+        self.has_small_buffer() && self.rtt_range() < BURST + self.sack_delay()
+    }
+
     /// Where this interval's losses happened.
     #[must_use]
     pub fn class(&self, mi: &Mi) -> LossClass {
@@ -355,7 +362,12 @@ impl Estimator {
     /// The share of packets that this path loses whatever we do.
     #[must_use]
     pub fn loss_floor(&self) -> f64 {
-        self.floor.get(self.range_unknown() || self.is_near())
+        let floor = self.floor.get(self.range_unknown() || self.is_near());
+        if self.is_range_short() {
+            floor.min(MOST_OWN)
+        } else {
+            floor
+        }
     }
 
     /// What a full queue lets through of this flow: what arrived, and what the path itself lost of it. 0 if unknown.

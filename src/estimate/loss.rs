@@ -20,7 +20,7 @@ const LONGEST_RUN: f64 = 6.0;
 const RUN_FADES: f64 = 0.98;
 /// Short runs never say more than this of the path, or flows that make each other lose much would all believe it. Source: the loss
 /// handbrake's; simulated: six flows at 300 Mbit/s and 6 packets lose 4.6 % for 14.5, and 60 paths that lose up to 10 % are the same.
-const MOST_OWN: f64 = 0.05;
+pub(super) const MOST_OWN: f64 = 0.05;
 
 /// Where a loss happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
