@@ -318,9 +318,10 @@ impl Estimator {
         self.rtt_range() < self.rtt_min() * SMALL_BUFFER_RTTS
     }
 
-    /// Whether the range is shorter than one of the kernel's bursts, whose packets are lost anywhere in it.
-    fn is_range_short(&self) -> bool {
-        self.has_small_buffer() && self.rtt_range() < BURST + self.sack_delay()
+    /// Whether the path was never seen to hold a burst of this length, whose packets are then lost anywhere in its range.
+    #[must_use]
+    pub fn holds_less_than(&self, burst: Micros) -> bool {
+        self.has_small_buffer() && self.rtt_range() < burst + self.sack_delay()
     }
 
     /// Where this interval's losses happened.
@@ -363,7 +364,7 @@ impl Estimator {
     #[must_use]
     pub fn loss_floor(&self) -> f64 {
         let floor = self.floor.get(self.range_unknown() || self.is_near());
-        if self.is_range_short() {
+        if self.holds_less_than(BURST) {
             floor.min(MOST_OWN)
         } else {
             floor

@@ -334,6 +334,7 @@ impl Controller {
         self.is_clocked_near() || self.short_window().is_some()
     }
 
+    /// The same, to a near receiver.
     fn is_clocked_near(&self) -> bool {
         let steady = matches!(self.phase, Phase::Aimd(_) | Phase::Cruise(_));
         steady && self.is_near() && self.pkts_in(self.rate, self.est.srtt()) >= NEAR_PKTS
@@ -348,10 +349,9 @@ impl Controller {
         };
         let est = &self.est;
         let burst = handbrake::burst_time(self.rate, est.pkt_bytes(self.mss_bytes));
-        let holds_less = est.rtt_range() < burst + est.sack_delay();
         let carried = self.pkts_in(self.rate, est.rtt_min());
-        let short = !self.is_near() && est.has_small_buffer() && holds_less;
-        (short && carried >= SHORT_PKTS && self.params.is_pk3c()).then_some(carried + more)
+        let short = !self.is_near() && est.holds_less_than(burst) && carried >= SHORT_PKTS;
+        (short && self.params.is_pk3c()).then_some(carried + more)
     }
 
     /// Packets that a rate sends in some time.
