@@ -103,7 +103,7 @@ lab() {
     local status=0
     scripts/lab-quick.sh "${CARGO_TARGET_DIR:-target}/release/pk3c-ccp" 2>&1 | tee "$log" || status=$?
     if [ "$status" -ne 0 ]; then
-        record_failure lab-quick
+        record_failure lab-quick 1 "$(grep -E '^(FAILED|pk3c-ccp|lab-quick): ' "$log" | tail -n 5)"
     elif grep -q '^SKIPPED ' "$log"; then
         skipped=$((skipped + 1))
     else
