@@ -1,22 +1,18 @@
-#!/bin/sh
+#!/bin/bash
 # A handful of the lab's scenarios in their short forms, with the kernel's TCP on this machine (root): does the whole
 # lab work here, from the self-check to the report? Figures of so short runs compare nothing.
 #
 # Usage: scripts/lab-quick.sh [PROGRAM] [FOLDER]; takes about two minutes.
-set -eu
+set -euo pipefail
 program=${1:-target/release/pk3c-ccp}
-folder=${2:-}
 if [ "$(id -u)" != 0 ]; then
     echo "SKIPPED lab_quick: it takes root, for network namespaces and TUN devices"
     exit 0
 fi
-log=$(mktemp)
-scratch=
-trap 'rm -rf "$log" ${scratch:+"$scratch"}' EXIT
-if [ -z "$folder" ]; then
-    scratch=$(mktemp -d)
-    folder=$scratch
-fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+folder=${2:-$scratch/results}
+log=$scratch/log
 fail() {
     echo "lab-quick: $1" >&2
     exit 1
@@ -37,8 +33,7 @@ only_late() {
 for attempt in 1 2 3; do
     status=0
     "$program" lab run P12 E2 B6-1 G5 \
-        --cc cubic,bbr,pk3c --reps 1 --quick --no-cache --out "$folder" 2>"$log" || status=$?
-    cat "$log" >&2
+        --cc cubic,bbr,pk3c --reps 1 --quick --no-cache --out "$folder" 2>&1 | tee "$log" || status=$?
     [ "$status" != 0 ] || break
     only_late || fail "the lab ended with exit status $status"
     if [ "$attempt" = 3 ]; then
