@@ -21,8 +21,9 @@
 //! - A receiver holds back its SACKs by up to a ms, so that RTTs rise behind every loss, wherever it happened. A smaller
 //!   range of RTTs is none.
 //!
-//! - A host's pause of some milliseconds stretches the range for half a minute, and of a near receiver's path all of the queue is then
-//!   below half of it. What is lost there met a full queue, or it is not known what it met.
+//! - A host's pause of some milliseconds stretches the range for half a minute, and of a short buffer all of the queue is then below half of
+//!   it. Where losses all meet one and the same short queue, the range ends there ([`met`]). To a near receiver, what is lost met a full
+//!   queue, or it is not known what it met.
 //!
 //! Limits: the RTT range needs a queue now and then to mean something; below 2 % of the RTT the class is "unknown" and
 //! the floor may only reach 2 %, or up to 5 % where no more packets pass in a row than so many losses allow. After a route change to a longer path the smallest RTT is wrong until
@@ -32,6 +33,7 @@
 
 mod interval;
 mod loss;
+mod met;
 mod window;
 
 pub use interval::{Mi, RttStats, SlotContext};
@@ -42,6 +44,7 @@ use crate::program::RawReport;
 use crate::units::{Micros, Rate};
 use interval::{RTT_LIMIT_US, SLOPE_MIN_PKTS, SLOPE_MIN_SAMPLES};
 use loss::{LossFloor, MOST_OWN};
+use met::MetQueue;
 use window::WindowMax;
 
 /// Packets per ACK believed at most. Source: a 64 kB GRO bundle of 9000-byte to 536-byte segments, several merged.
@@ -80,13 +83,14 @@ pub struct Estimator {
     shortest_neg: WindowMax,
     longest: WindowMax,
     goodput: WindowMax,
-    /// What `shortest_neg` and `longest` come to now: asked many times per report.
-    rtt_min: Option<Micros>,
-    longest_rtt: Micros,
+    /// What `shortest_neg` and `longest` come to now, us: asked many times per report. Zero if there are none.
+    rtt_min: u32,
+    longest_rtt: u32,
     /// Smallest RTT of an interval that was sent in full, and what a full packet takes at the bottleneck, us; zero if not known.
     full_rtt: u32,
     packet_time: u32,
     floor: LossFloor,
+    met: MetQueue,
     /// Bytes per packet as the pacer counts them, over the segment size: 1.0 to 1.1.
     wire_factor: f32,
     pkts_per_ack: f32,
@@ -105,11 +109,12 @@ impl Estimator {
             shortest_neg: WindowMax::new(params.rtt_window),
             longest: WindowMax::new(RTT_MAX_WINDOW),
             goodput: WindowMax::new(params.rate_window),
-            rtt_min: None,
-            longest_rtt: Micros::ZERO,
+            rtt_min: 0,
+            longest_rtt: 0,
             full_rtt: 0,
             packet_time: 0,
             floor: LossFloor::new(floor_max(params)),
+            met: MetQueue::default(),
             wire_factor: 1.0,
             pkts_per_ack: 1.0,
             delivered_pkts: 0.0,
@@ -133,9 +138,9 @@ impl Estimator {
     /// Works out the extremes of the windows that end now.
     fn look_back(&mut self) {
         let shortest = self.shortest_neg.get(self.now);
-        self.rtt_min = shortest.map(|neg| Micros::new(-neg as u64));
+        self.rtt_min = shortest.map_or(0, |neg| -neg as u32);
         let longest = self.longest.get(self.now);
-        self.longest_rtt = longest.map_or(Micros::ZERO, |us| Micros::new(us as u64));
+        self.longest_rtt = longest.map_or(0, |us| us as u32);
     }
 
     /// The path has become another: its smallest RTT is this one now, and its queue is not known.
@@ -143,6 +148,7 @@ impl Estimator {
         self.shortest_neg.clear();
         self.shortest_neg.push(self.now, -(rtt.us() as f64));
         self.longest.clear();
+        self.met = MetQueue::default();
         self.full_rtt = 0;
         self.look_back();
     }
@@ -195,9 +201,13 @@ impl Estimator {
                     (self.wire_factor + (factor as f32 - self.wire_factor) / 8.0).clamp(1.0, 1.1);
             }
         }
-        let before = self.rtt_min;
+        let before = (self.rtt_min, self.met_height().is_some());
         self.look_back();
-        if self.rtt_min < before && self.is_floor_false() {
+        if let Some(at_loss) = mi.rtt_at_loss.filter(|_| mi.lost_pkts >= 1.0) {
+            self.met.learn(at_loss, mi.lost_pkts, self.rtt_min());
+        }
+        let learns_where = self.rtt_min < before.0 || (self.met_height().is_some() && !before.1);
+        if learns_where && self.is_floor_false() {
             self.floor.forget();
         }
         self.floor.pass(&mi);
@@ -237,7 +247,8 @@ impl Estimator {
     /// Smallest RTT in its window; the smoothed one while there is none.
     #[must_use]
     pub fn rtt_min(&self) -> Micros {
-        self.rtt_min.unwrap_or_else(|| self.srtt())
+        std::num::NonZero::new(self.rtt_min)
+            .map_or_else(|| self.srtt(), |us| Micros::new(us.get().into()))
     }
 
     /// Smallest RTT of full packets, from which a queue is measured. A short one, as an application's request is, is through the
@@ -261,7 +272,7 @@ impl Estimator {
     /// Largest minus smallest RTT of the last half minute: the queue the path was seen to hold.
     #[must_use]
     pub fn rtt_range(&self) -> Micros {
-        self.longest_rtt - self.rtt_min()
+        Micros::new(self.longest_rtt.into()) - self.rtt_min()
     }
 
     /// Largest goodput in its window, if any was measured.
@@ -300,10 +311,21 @@ impl Estimator {
         (self.srtt() * SACK_DELAY_RTTS).min(SACK_DELAY_MAX)
     }
 
+    /// What RTTs vary by where there is no queue.
+    fn rtt_noise(&self) -> Micros {
+        (self.rtt_min() * 0.02)
+            .max(Micros::new(500))
+            .max(self.sack_delay())
+    }
+
     /// Whether the queue range is too small to place losses in it.
     fn range_unknown(&self) -> bool {
-        let noise = (self.rtt_min() * 0.02).max(Micros::new(500));
-        self.rtt_range() < noise.max(self.sack_delay())
+        self.rtt_range() < self.rtt_noise()
+    }
+
+    /// How long the queue is that all losses meet, if they all meet the same one.
+    fn met_height(&self) -> Option<Micros> {
+        self.met.height(self.rtt_min(), self.rtt_noise())
     }
 
     /// Whether the receiver is so near that the kernel's bursts are longer than the path, and a host's pauses longer than its queue.
@@ -355,9 +377,11 @@ impl Estimator {
         !self.range_unknown() && self.floor.met().is_some_and(|met| self.is_high(met))
     }
 
-    /// Whether such an RTT is in the upper half of the range.
+    /// Whether such an RTT is in the upper half of the range, or of the queue that all losses meet.
     fn is_high(&self, rtt: Micros) -> bool {
-        (rtt - self.rtt_min()) / self.rtt_range() >= 0.5
+        let range = self.rtt_range();
+        let full = self.met_height().map_or(range, |met| met.min(range));
+        (rtt - self.rtt_min()) / full >= 0.5
     }
 
     /// The share of packets that this path loses whatever we do.

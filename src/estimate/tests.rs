@@ -146,6 +146,11 @@ fn with_queue_range() -> Estimator {
     est
 }
 
+/// RTTs of interval `i` in the lowest tenth of that range, as a path's own losses meet them.
+fn anywhere_low(i: u64) -> u64 {
+    40_100 + 130 * (i * 7 % 31)
+}
+
 #[test]
 fn losses_are_classed_by_the_queue_they_met() {
     let mut est = with_queue_range();
@@ -191,6 +196,34 @@ fn a_near_receivers_losses_are_never_random() {
     assert!(est.loss_floor() <= 0.05, "{}", est.loss_floor());
 }
 
+/// After a host's pause of 8 ms, the .8 ms of a short buffer are the lowest tenth of the range. Losses at a full one lie close together there.
+#[test]
+fn a_pause_does_not_hide_a_short_buffer() {
+    let mut est = Estimator::new(&Params::default());
+    let mut observe = |origin: u64, rtt, is_full| {
+        let acks: Vec<_> = (0..95)
+            .map(|i| (i * 200, rtt, u64::from(is_full && i % 20 == 3)))
+            .collect();
+        let mi = est.observe(&report(33, origin, &acks, 20_000), context(1e6));
+        (est.class(&mi), est.loss_floor())
+    };
+    observe(0, 6_000, false);
+    observe(25_000, 14_000, true);
+    let seen: Vec<_> = (2..400)
+        .map(|i| match i % 3 {
+            0 => observe(i * 25_000, 6_200, false),
+            _ => observe(i * 25_000, 6_800 + i % 4 * 20, true),
+        })
+        .collect();
+    assert_eq!(seen[0].0, LossClass::Random, "nothing tells yet");
+    assert!(
+        seen.iter().any(|seen| seen.1 > 0.02),
+        "nor that it is no floor"
+    );
+    assert!(seen[300..].iter().all(|seen| seen.0 != LossClass::Random));
+    assert!(seen[300..].iter().all(|seen| seen.1 < 0.01), "{seen:?}");
+}
+
 #[test]
 fn random_loss_is_forgiven_and_congestive_loss_is_not() {
     let mut est = with_queue_range();
@@ -206,7 +239,7 @@ fn random_loss_is_forgiven_and_congestive_loss_is_not() {
     assert!(est.excess_loss(&mi) > 0.04, "not believed yet");
     for i in 2..40 {
         mi = est.observe(
-            &report(33, i * 100_000, &acks(42_000, 19), 20_000),
+            &report(33, i * 100_000, &acks(anywhere_low(i), 19), 20_000),
             context(1e6),
         );
     }
@@ -246,17 +279,15 @@ fn an_unknown_queue_limits_the_floor() {
 fn losses_at_a_low_queue_teach_nothing_while_it_is_mostly_full() {
     let mut est = with_queue_range();
     // Each time the queue is full something is dropped, behind which it is low for a moment.
-    let acks: Vec<_> = (0..100)
-        .map(|i| {
-            (
-                i * 200,
-                if i % 5 == 0 { 42_000 } else { 78_000 },
-                u64::from(i % 20 == 0),
-            )
-        })
-        .collect();
+    let acks = |low| -> Vec<_> {
+        let rtt = |i| if i % 5 == 0 { low } else { 78_000 };
+        (0..100)
+            .map(|i| (i * 200, rtt(i), u64::from(i % 20 == 0)))
+            .collect()
+    };
     for i in 2..40 {
-        let mi = est.observe(&report(33, i * 100_000, &acks, 20_000), context(1e6));
+        let raw = report(33, i * 100_000, &acks(anywhere_low(i)), 20_000);
+        let mi = est.observe(&raw, context(1e6));
         assert_eq!(est.class(&mi), LossClass::Random);
     }
     assert_eq!(est.loss_floor(), 0.0);
@@ -361,9 +392,9 @@ fn window_extremes_expire() {
 fn losses_that_come_in_bursts_deviate_more_from_their_floor() {
     let excess = |bursts: bool| {
         let mut est = with_queue_range();
-        let acks = |lost: u64| -> Vec<_> {
+        let acks = |rtt: u64, lost: u64| -> Vec<_> {
             (0..200)
-                .map(|i| (i * 200, 42_000, if i == 100 { lost } else { 0 }))
+                .map(|i| (i * 200, rtt, if i == 100 { lost } else { 0 }))
                 .collect()
         };
         // 1 %: two in every interval, or eight in every fourth.
@@ -373,10 +404,14 @@ fn losses_that_come_in_bursts_deviate_more_from_their_floor() {
                 (true, 0) => 8,
                 (true, _) => 0,
             };
-            est.observe(&report(33, i * 100_000, &acks(lost), 40_000), context(5e6));
+            let raw = report(33, i * 100_000, &acks(anywhere_low(i / 4), lost), 40_000);
+            est.observe(&raw, context(5e6));
         }
         assert!((est.loss_floor() - 0.01).abs() < 0.004);
-        let mi = est.observe(&report(33, 9_000_000, &acks(8), 40_000), context(5e6));
+        let mi = est.observe(
+            &report(33, 9_000_000, &acks(42_000, 8), 40_000),
+            context(5e6),
+        );
         assert_eq!(est.class(&mi), LossClass::Random);
         est.excess_loss(&mi)
     };

@@ -1,0 +1,107 @@
+//! The queue that losses meet, where it is always the same.
+//!
+//! A host's pause of some milliseconds makes a whole interval late, and hides a shorter queue for as long as the largest RTT is remembered:
+//! all of it is in the lower half of such a range, so that what is lost at a full buffer seems to have met an empty one. How the losses'
+//! RTTs lie tells more than the range does: at a full buffer they all lie close together, and well above the smallest RTT. A path's own
+//! losses lie wherever RTTs are: near the smallest mostly, and as far apart as they are above it.
+//!
+//! One interval may say whatever it likes: neither a pause that many packets are lost in nor one that a few are lost behind moves the RTT or the
+//! spread by much.
+//!
+//! Limits: where a queue stands that others keep, or the path jitters so that it looks like one, a path's own losses lie close together, too. So
+//! this is asked only of queues that a pause can hide, and those of a path that jitters by less count as congestion where it hardly varies.
+
+use crate::units::Micros;
+
+/// Intervals with losses before they tell, and how many are remembered.
+const MIN_SEEN: u8 = 16;
+const MEMORY: u8 = 32;
+/// Losses lie close together if they are so many deviations above the smallest RTT. Source: in records of two and three flows on this
+/// machine's TCP at 5 to 20 packets, 3 to 9; simulated, 5 where 1 to 5 % are lost, .6 to 1.7, with jitter of a tenth of an RTT up to 3.5. With
+/// 4 one of 28 simulated paths that jitter and lose is used less, with 3 another by half.
+const DEVIATIONS: f32 = 5.0;
+/// No single interval's RTT counts as further from the mean than this part of the mean's height, nor as more losses than this. Source: on
+/// this machine's TCP three flows at 201 Mbit/s and 10 packets lose .7 to .9 % in three runs with 3, 1.8 to 3.4 % with 8, .9 to 7.5 % with all.
+const OUTLIER: f32 = 0.5;
+const LOSSES_MAX: f32 = 3.0;
+/// A longer queue is not hidden by a pause, which takes some milliseconds.
+const HIDDEN_MAX: Micros = Micros::new(4000);
+
+/// Mean and spread of the RTTs that losses met, with a fading memory of intervals.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MetQueue {
+    mean_us: f32,
+    /// Variance of a single loss's RTT, us^2.
+    variance: f32,
+    seen: u8,
+}
+
+impl MetQueue {
+    /// Takes the mean RTT at the losses of an interval, on a path of this smallest RTT.
+    pub(super) fn learn(&mut self, at_loss: Micros, lost_pkts: f64, rtt_min: Micros) {
+        self.seen = (self.seen + 1).min(MEMORY);
+        let part = 1.0 / f32::from(self.seen);
+        let mut off = at_loss.us() as f32 - self.mean_us;
+        if self.seen > MIN_SEEN / 4 {
+            let most = OUTLIER * (self.mean_us - rtt_min.us() as f32).max(0.0);
+            off = off.clamp(-most, most);
+        }
+        self.mean_us += off * part;
+        // The mean of so many losses varies less than each of them.
+        let single = off * off * (1.0 - part) * (lost_pkts as f32).min(LOSSES_MAX);
+        self.variance += (single - self.variance) * part;
+    }
+
+    /// How far above the smallest RTT the losses lie, if all lie close together there, and at least so far.
+    pub(super) fn height(&self, rtt_min: Micros, least: Micros) -> Option<Micros> {
+        let height = Micros::new(self.mean_us as u64) - rtt_min;
+        let is_one = height.us() as f32 > DEVIATIONS * self.variance.sqrt();
+        (self.seen >= MIN_SEEN && is_one && height > least && height <= HIDDEN_MAX)
+            .then_some(height)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIN: Micros = Micros::new(6_000);
+    const LEAST: Micros = Micros::new(250);
+
+    fn after(rtts_us: impl IntoIterator<Item = u64>) -> Option<Micros> {
+        let mut met = MetQueue::default();
+        for rtt_us in rtts_us {
+            met.learn(Micros::new(rtt_us), 2.0, MIN);
+        }
+        met.height(MIN, LEAST)
+    }
+
+    #[test]
+    fn losses_at_a_full_buffer_lie_close_together() {
+        let full = (0..100).map(|n| 6_750 + 20 * (n % 6));
+        let height = after(full.clone()).unwrap();
+        assert!(
+            (Micros::new(750)..Micros::new(850)).contains(&height),
+            "{height}"
+        );
+        assert_eq!(after(full.take(15)), None);
+    }
+
+    #[test]
+    fn a_paths_own_lie_anywhere() {
+        assert_eq!(after((0..100).map(|n| 6_000 + 53 * (n * 7 % 31))), None);
+        let at_an_empty_queue = (0..100).map(|n| 6_020 + n % 5);
+        assert_eq!(after(at_an_empty_queue), None);
+    }
+
+    #[test]
+    fn a_pause_now_and_then_hides_nothing() {
+        let paused = (0..200).map(|n| if n % 50 == 49 { 17_000 } else { 6_780 });
+        assert!(after(paused).is_some());
+    }
+
+    #[test]
+    fn a_queue_that_no_pause_hides_is_left_to_the_range() {
+        assert_eq!(after((0..100).map(|_| 12_000)), None);
+    }
+}
