@@ -22,7 +22,7 @@
 //!   range of RTTs is none.
 //!
 //! - A host's pause of some milliseconds stretches the range for half a minute, and of a short buffer all of the queue is then below half of
-//!   it. Where losses all meet one and the same short queue, the range ends there ([`met`]). To a near receiver, what is lost met a full
+//!   it. Where losses all meet one and the same short queue, the range ends there (`estimate/met.rs`). To a near receiver, what is lost met a full
 //!   queue, or it is not known what it met.
 //!
 //! Limits: the RTT range needs a queue now and then to mean something; below 2 % of the RTT the class is "unknown" and
@@ -323,9 +323,10 @@ impl Estimator {
         self.rtt_range() < self.rtt_noise()
     }
 
-    /// How long the queue is that all losses meet, if they all meet the same one.
+    /// How long the queue is that all losses meet, if they all meet the same one. To a near receiver that is always doubtful.
     fn met_height(&self) -> Option<Micros> {
-        self.met.height(self.rtt_min(), self.rtt_noise())
+        let height = self.met.height(self.rtt_min(), self.rtt_noise());
+        height.filter(|_| !self.is_near())
     }
 
     /// Whether the receiver is so near that the kernel's bursts are longer than the path, and a host's pauses longer than its queue.

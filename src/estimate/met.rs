@@ -5,11 +5,10 @@
 //! RTTs lie tells more than the range does: at a full buffer they all lie close together, and well above the smallest RTT. A path's own
 //! losses lie wherever RTTs are: near the smallest mostly, and as far apart as they are above it.
 //!
-//! One interval may say whatever it likes: neither a pause that many packets are lost in nor one that a few are lost behind moves the RTT or the
-//! spread by much.
+//! A single interval moves neither the mean nor the spread by much: not one whose losses met a pause, nor one that lost a burst.
 //!
-//! Limits: where a queue stands that others keep, or the path jitters so that it looks like one, a path's own losses lie close together, too. So
-//! this is asked only of queues that a pause can hide, and those of a path that jitters by less count as congestion where it hardly varies.
+//! Limits: where a queue stands that others keep, or the path jitters so that it looks like one, or an interval has tens of losses, a path's own
+//! losses lie close together, too. So this is asked only of queues that a pause can hide: some milliseconds on paths below some 30 ms.
 
 use crate::units::Micros;
 
@@ -24,8 +23,10 @@ const DEVIATIONS: f32 = 5.0;
 /// this machine's TCP three flows at 201 Mbit/s and 10 packets lose .7 to .9 % in three runs with 3, 1.8 to 3.4 % with 8, .9 to 7.5 % with all.
 const OUTLIER: f32 = 0.5;
 const LOSSES_MAX: f32 = 3.0;
-/// A longer queue is not hidden by a pause, which takes some milliseconds.
-const HIDDEN_MAX: Micros = Micros::new(4000);
+/// From a lower mean a queue is learnt as fast as from this. Source: half a millisecond is no queue.
+const LOW_US: f32 = 500.0;
+/// Most pauses are no longer. Source: on this machine they make ranges of 4 to 5 ms, sometimes 11, on paths of 6 to 8 ms.
+const PAUSE: Micros = Micros::new(7000);
 
 /// Mean and spread of the RTTs that losses met, with a fading memory of intervals.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,11 +40,16 @@ pub(super) struct MetQueue {
 impl MetQueue {
     /// Takes the mean RTT at the losses of an interval, on a path of this smallest RTT.
     pub(super) fn learn(&mut self, at_loss: Micros, lost_pkts: f64, rtt_min: Micros) {
+        let height_us = self.mean_us - rtt_min.us() as f32;
+        if height_us < 0.0 {
+            // None yet, or of a path that was shorter.
+            *self = Self::default();
+        }
         self.seen = (self.seen + 1).min(MEMORY);
         let part = 1.0 / f32::from(self.seen);
         let mut off = at_loss.us() as f32 - self.mean_us;
         if self.seen > MIN_SEEN / 4 {
-            let most = OUTLIER * (self.mean_us - rtt_min.us() as f32).max(0.0);
+            let most = OUTLIER * height_us.max(LOW_US);
             off = off.clamp(-most, most);
         }
         self.mean_us += off * part;
@@ -56,9 +62,15 @@ impl MetQueue {
     pub(super) fn height(&self, rtt_min: Micros, least: Micros) -> Option<Micros> {
         let height = Micros::new(self.mean_us as u64) - rtt_min;
         let is_one = height.us() as f32 > DEVIATIONS * self.variance.sqrt();
-        (self.seen >= MIN_SEEN && is_one && height > least && height <= HIDDEN_MAX)
+        (self.seen >= MIN_SEEN && is_one && height > least && height <= hidden_max(rtt_min))
             .then_some(height)
     }
+}
+
+/// The longest queue that a pause hides. The packets of a pause wait for half of it in the mean, and an interval of an RTT has others, too: the
+/// longer the path, the less its mean rises.
+fn hidden_max(rtt_min: Micros) -> Micros {
+    PAUSE * (PAUSE / (rtt_min * 2.0))
 }
 
 #[cfg(test)]
@@ -101,7 +113,22 @@ mod tests {
     }
 
     #[test]
+    fn a_longer_path_and_a_queue_after_none_are_learnt() {
+        let mut met = MetQueue::default();
+        for (rtt_min, rtt_us) in [(6_000, 6_020), (6_000, 6_800), (12_000, 12_900)] {
+            let rtt_min = Micros::new(rtt_min);
+            for _ in 0..200 {
+                met.learn(Micros::new(rtt_us), 2.0, rtt_min);
+            }
+            let is_queue = rtt_us - rtt_min.us() > 100;
+            assert_eq!(met.height(rtt_min, LEAST).is_some(), is_queue, "{rtt_us}");
+        }
+    }
+
+    #[test]
     fn a_queue_that_no_pause_hides_is_left_to_the_range() {
         assert_eq!(after((0..100).map(|_| 12_000)), None);
+        let (short, long) = (hidden_max(MIN), hidden_max(Micros::new(50_000)));
+        assert!(short > Micros::new(4_000) && long < Micros::new(500));
     }
 }
