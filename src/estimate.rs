@@ -67,6 +67,8 @@ const FLOOR_NONE: f64 = 5e-4;
 /// Linux `tcp_comp_sack_delay_ns`, and its slack.
 const SACK_DELAY_RTTS: f64 = 1.25 * 0.05;
 const SACK_DELAY_MAX: Micros = Micros::new(1250);
+/// So little is no queue, however short the path: timers and batches make as much.
+const NO_QUEUE: Micros = Micros::new(500);
 /// A queue of less than this part of the smallest RTT is low, however small its range is. Source: simulated, 20 streams of 5 Mbit/s at 1 %
 /// of loss, whose queue hardly moves: their worst second 3.8 to 4.7 Mbit/s; .03 to .25 the same, .02 not.
 const LOW_QUEUE: f64 = 0.05;
@@ -201,13 +203,14 @@ impl Estimator {
                     (self.wire_factor + (factor as f32 - self.wire_factor) / 8.0).clamp(1.0, 1.1);
             }
         }
-        let before = (self.rtt_min, self.met_height().is_some());
+        let (rtt_min_before, met_one_before) = (self.rtt_min, self.met_height().is_some());
         self.look_back();
         if let Some(at_loss) = mi.rtt_at_loss.filter(|_| mi.lost_pkts >= 1.0) {
             self.met.learn(at_loss, mi.lost_pkts, self.rtt_min());
         }
-        let learns_where = self.rtt_min < before.0 || (self.met_height().is_some() && !before.1);
-        if learns_where && self.is_floor_false() {
+        let is_range_new =
+            self.rtt_min < rtt_min_before || (!met_one_before && self.met_height().is_some());
+        if is_range_new && self.is_floor_false() {
             self.floor.forget();
         }
         self.floor.pass(&mi);
@@ -313,9 +316,7 @@ impl Estimator {
 
     /// What RTTs vary by where there is no queue.
     fn rtt_noise(&self) -> Micros {
-        (self.rtt_min() * 0.02)
-            .max(Micros::new(500))
-            .max(self.sack_delay())
+        (self.rtt_min() * 0.02).max(NO_QUEUE).max(self.sack_delay())
     }
 
     /// Whether the queue range is too small to place losses in it.

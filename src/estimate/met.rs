@@ -10,21 +10,20 @@
 //! Limits: where a queue stands that others keep, or the path jitters so that it looks like one, or an interval has tens of losses, a path's own
 //! losses lie close together, too. So this is asked only of queues that a pause can hide: some milliseconds on paths below some 30 ms.
 
+use super::NO_QUEUE;
 use crate::units::Micros;
 
 /// Intervals with losses before they tell, and how many are remembered.
 const MIN_SEEN: u8 = 16;
 const MEMORY: u8 = 32;
 /// Losses lie close together if they are so many deviations above the smallest RTT. Source: in records of two and three flows on this
-/// machine's TCP at 5 to 20 packets, 3 to 9; simulated, 5 where 1 to 5 % are lost, .6 to 1.7, with jitter of a tenth of an RTT up to 3.5. With
+/// machine's TCP at 5 to 20 packets, 3 to 9; simulated, on five paths that lose 1 to 5 %, .6 to 1.7, with jitter of a tenth of an RTT up to 3.5. With
 /// 4 one of 28 simulated paths that jitter and lose is used less, with 3 another by half.
 const DEVIATIONS: f32 = 5.0;
 /// No single interval's RTT counts as further from the mean than this part of the mean's height, nor as more losses than this. Source: on
 /// this machine's TCP three flows at 201 Mbit/s and 10 packets lose .7 to .9 % in three runs with 3, 1.8 to 3.4 % with 8, .9 to 7.5 % with all.
 const OUTLIER: f32 = 0.5;
 const LOSSES_MAX: f32 = 3.0;
-/// From a lower mean a queue is learnt as fast as from this. Source: half a millisecond is no queue.
-const LOW_US: f32 = 500.0;
 /// Most pauses are no longer. Source: on this machine they make ranges of 4 to 5 ms, sometimes 11, on paths of 6 to 8 ms.
 const PAUSE: Micros = Micros::new(7000);
 
@@ -49,7 +48,8 @@ impl MetQueue {
         let part = 1.0 / f32::from(self.seen);
         let mut off = at_loss.us() as f32 - self.mean_us;
         if self.seen > MIN_SEEN / 4 {
-            let most = OUTLIER * height_us.max(LOW_US);
+            // From an empty queue another is learnt as fast as from a short one.
+            let most = OUTLIER * height_us.max(NO_QUEUE.us() as f32);
             off = off.clamp(-most, most);
         }
         self.mean_us += off * part;
@@ -61,9 +61,9 @@ impl MetQueue {
     /// How far above the smallest RTT the losses lie, if all lie close together there, and at least so far.
     pub(super) fn height(&self, rtt_min: Micros, least: Micros) -> Option<Micros> {
         let height = Micros::new(self.mean_us as u64) - rtt_min;
-        let is_one = height.us() as f32 > DEVIATIONS * self.variance.sqrt();
-        (self.seen >= MIN_SEEN && is_one && height > least && height <= hidden_max(rtt_min))
-            .then_some(height)
+        let is_hidden = height > least && height <= hidden_max(rtt_min);
+        let is_one = || height.us() as f32 > DEVIATIONS * self.variance.sqrt();
+        (self.seen >= MIN_SEEN && is_hidden && is_one()).then_some(height)
     }
 }
 
