@@ -111,6 +111,26 @@ fn bursts_of_loss_cost_little() {
     });
 }
 
+/// For longer than the start's queue is remembered: behind a buffer of one BDP, and one of 20 packets, which RTTs do not show.
+#[test]
+fn bursts_of_loss_cost_little_for_long() {
+    let path = PathSpec::clean(100_000_000, 40 * MILLISECOND);
+    let cases = [(path.queue, 5.0, 0.9), (QueueLimit::Packets(20), 2.0, 0.75)];
+    for (queue, mean_length, least) in cases {
+        let mut lossy = path.clone();
+        lossy.queue = queue;
+        lossy.loss = Loss::Bursts {
+            ratio: 0.01,
+            mean_length,
+        };
+        let mut long = scenario(lossy, 1);
+        long.duration_ns = 90 * SECOND;
+        rows("1 % loss in bursts, 90 s", &long, |out| {
+            assert!(out.share >= least);
+        });
+    }
+}
+
 #[test]
 fn ten_packets_of_buffer_are_enough() {
     let mut shallow = path();

@@ -27,11 +27,11 @@ pub(super) const MOST_OWN: f64 = 0.05;
 pub enum LossClass {
     /// Nothing was lost.
     None,
-    /// The queue was low: not our doing.
+    /// The queue was low, or losses lie as a path's own do: not our doing.
     Random,
     /// The queue was in the upper half of its range.
     Congestive,
-    /// No queue was ever seen, so there is nothing to compare with.
+    /// No queue was ever seen, so there is nothing to compare with, and nothing else tells.
     Unknown,
 }
 

@@ -457,6 +457,42 @@ fn what_passes_in_a_row_tells_how_much_a_path_may_lose() {
     assert!(step(151, 5) <= f64::EPSILON, "long ago");
 }
 
+/// A range of 1 ms on a path of 40 ms tells nothing, but that losses lie anywhere in it does, and bursts are then as long as they were before.
+#[test]
+fn bursts_on_an_empty_path_are_its_own() {
+    let tells = |heights: &[u64]| {
+        let mut est = Estimator::new(&Params::default());
+        let mut step = |i: u64, height: u64, lost: u64| {
+            let acks: Vec<_> = (0..200)
+                .map(|k| {
+                    (
+                        i * 40_000 + k * 200,
+                        40_000 + height,
+                        u64::from(k == 100) * lost,
+                    )
+                })
+                .collect();
+            let mi = est.observe(&report(33, i * 40_000, &acks, 40_000), context(5e6));
+            (est.class(&mi), est.clear_loss(&mi, 2.5))
+        };
+        for i in 0..400 {
+            let is_lossy = i % 4 == 1;
+            let height = heights[(i / 4) as usize % heights.len()];
+            step(
+                i,
+                if is_lossy { height } else { i % 3 * 20 },
+                u64::from(is_lossy) * 8,
+            );
+        }
+        step(401, heights[0], 8)
+    };
+    assert_eq!(tells(&[40, 80, 40, 60, 1_000]), (LossClass::Random, 0.0));
+    // Where several flows keep a buffer of a few packets filled.
+    let (class, clear) = tells(&[500, 700, 900, 600, 1_000]);
+    assert_eq!(class, LossClass::Unknown);
+    assert!(clear > 0.01, "{clear}");
+}
+
 #[test]
 fn a_queue_is_measured_from_full_packets_on_a_narrow_path() {
     let floor = |packet_time: u64| {
