@@ -22,8 +22,8 @@
 //!   range of RTTs is none.
 //!
 //! - A host's pause of some milliseconds stretches the range for half a minute, and of a short buffer all of the queue is then below half of
-//!   it. Where losses all meet one and the same short queue, the range ends there (`estimate/met.rs`). To a near receiver, what is lost met a full
-//!   queue, or it is not known what it met.
+//!   it. Where losses all meet one and the same short queue, the range ends there; where they lie as a path's own do, they are that, though no
+//!   queue tells (`estimate/met.rs`). To a near receiver, what is lost met a full queue, or it is not known what it met.
 //!
 //! Limits: the RTT range needs a queue now and then to mean something. Below 2 % of the RTT the class is mostly "unknown", and the floor may only
 //! reach 2 %, or up to 5 % where no more packets pass in a row than so many losses allow. After a route change to a longer path the smallest RTT is
