@@ -92,12 +92,16 @@ mod tests {
     const MIN: Micros = Micros::new(6_000);
     const LEAST: Micros = Micros::new(250);
 
-    fn after(rtts_us: impl IntoIterator<Item = u64>) -> Option<Micros> {
+    fn learnt(rtts_us: impl IntoIterator<Item = u64>) -> MetQueue {
         let mut met = MetQueue::default();
         for rtt_us in rtts_us {
             met.learn(Micros::new(rtt_us), 2.0, MIN);
         }
-        met.height(MIN, LEAST)
+        met
+    }
+
+    fn after(rtts_us: impl IntoIterator<Item = u64>) -> Option<Micros> {
+        learnt(rtts_us).height(MIN, LEAST)
     }
 
     #[test]
@@ -120,21 +124,17 @@ mod tests {
 
     #[test]
     fn only_a_paths_own_lie_as_far_apart_as_they_are_high() {
-        let lie_anywhere = |rtts_us: &mut dyn Iterator<Item = u64>| {
-            let mut met = MetQueue::default();
-            for rtt_us in rtts_us {
-                met.learn(Micros::new(rtt_us), 2.0, MIN);
-            }
-            met.lies_anywhere(MIN)
-        };
         // Mostly low, now and then high.
         let own = |n: u64| 6_000 + [900, 20, 50, 80, 110][n as usize % 5];
-        assert!(lie_anywhere(&mut (0..100).map(own)));
-        assert!(!lie_anywhere(&mut (0..15).map(own)), "too few to tell yet");
-        let shared = |n: u64| 6_100 + 53 * (n * 7 % 17);
-        assert!(!lie_anywhere(&mut (0..100).map(shared)));
+        assert!(learnt((0..100).map(own)).lies_anywhere(MIN));
         assert!(
-            !lie_anywhere(&mut (0..100).map(|_| 6_000)),
+            !learnt((0..15).map(own)).lies_anywhere(MIN),
+            "too few to tell yet"
+        );
+        let shared = |n: u64| 6_100 + 53 * (n * 7 % 17);
+        assert!(!learnt((0..100).map(shared)).lies_anywhere(MIN));
+        assert!(
+            !learnt((0..100).map(|_| 6_000)).lies_anywhere(MIN),
             "a policer has no queue"
         );
     }
