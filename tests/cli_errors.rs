@@ -112,6 +112,7 @@ fn a_flag_without_effect_is_refused() {
     for (arguments, needed) in [
         (&["sim", "--loss-burst", "5"][..], "--loss <RATIO>"),
         (&["sim", "--reorder"], "--jitter <TIME>"),
+        (&["sim", "--police-burst", "64kB"], "--police <RATE>"),
         (
             &["lab", "path", "--loss-burst", "5", "--", "true"],
             "--loss <RATIO>",

@@ -269,7 +269,7 @@ impl Carrier {
         let bins = now_ns.div_ceil(bin_ns);
         let capacity_mbps = (0..bins).map(|bin| {
             let (from_ns, to_ns) = (bin * bin_ns, (bin + 1) * bin_ns);
-            self.path.rate.capacity_bytes(from_ns, to_ns) * 8.0 / 1e6 / self.bin.as_secs_f64()
+            self.path.capacity_bytes(from_ns, to_ns) * 8.0 / 1e6 / self.bin.as_secs_f64()
         });
         let mut queue_packets = self.queue_packets;
         queue_packets.resize(bins as usize, 0);

@@ -77,6 +77,11 @@ pub fn run(
     interrupt: &Interrupt,
 ) -> Result<SelfCheck, SelfCheckError> {
     let mut lateness = Lateness::default();
+    // A policer has no time of its own, and would drop the flood.
+    let spec = &PathSpec {
+        policer: None,
+        ..spec.clone()
+    };
     let due = |elapsed_ns: u64| {
         let bytes = spec.rate.capacity_bytes(0, elapsed_ns.min(FLOOD_NS));
         (bytes * FLOOD_EXCESS / WIRE as f64) as u64 + FLOOD_BACKLOG

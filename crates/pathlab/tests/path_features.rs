@@ -19,7 +19,7 @@ use pathlab::path::{self, Path, PathReport};
 use pathlab::program::Program;
 use pathlab::tun::EndSettings;
 use pathlab::{Interrupt, WaitError, accuracy, measured, requirements, self_check};
-use pathsim::{Loss, MILLISECOND, PathSpec, QueueDiscipline, QueueLimit, Sfq};
+use pathsim::{Loss, MILLISECOND, PathSpec, Policer, QueueDiscipline, QueueLimit, Sfq};
 
 /// Timing tests take turns: there are few cores.
 static TURN: Mutex<()> = Mutex::new(());
@@ -149,6 +149,41 @@ fn sfq_keeps_a_trickle_apart_from_a_flood() {
         "{} ms in one queue",
         p95_ms(&trickle)
     );
+}
+
+/// Counts, and no times: what passes depends on how long the flood took, which is measured.
+#[test]
+fn kernel_a_policer_lets_its_rate_pass() {
+    let Some(_turn) = turn("kernel_a_policer_lets_its_rate_pass") else {
+        return;
+    };
+    let path = open(&PathSpec {
+        policer: Some(Policer {
+            rate_bps: 6_000_000,
+            burst_bytes: 30_000,
+        }),
+        ..PathSpec::clean(50_000_000, 10 * MILLISECOND)
+    });
+    let _server = server(&path);
+    let socket = client(&path, path::CLIENT);
+    let began = Instant::now();
+    // 24 Mbit/s.
+    for _ in 0..100 {
+        (0..20).for_each(|_| {
+            socket.send(&[0; 1472]).unwrap();
+        });
+        thread::sleep(Duration::from_millis(10));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    thread::sleep(Duration::from_millis(100));
+    let port = socket.local_addr().unwrap().port();
+    let report = path.close().unwrap();
+    let seen = flow(&report, port);
+    // A bucket of 20 packets, and 500 a second. The last burst may have met a full bucket or an empty one.
+    let expected = 20.0 + 500.0 * seconds;
+    let off = (seen.delivered as f64 - expected).abs();
+    assert!(off <= 25.0, "{} delivered of {expected}", seen.delivered);
+    assert_eq!(seen.arrived, seen.delivered + seen.queue_drops);
 }
 
 #[test]

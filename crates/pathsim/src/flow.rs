@@ -234,7 +234,7 @@ impl Counts {
     }
 }
 
-/// Payload that the path can carry between two times: rate × 1448/1500 × (1 - random loss behind the bottleneck).
+/// Payload that the path can carry between two times: capacity × 1448/1500 × (1 - random loss behind the bottleneck).
 pub(crate) fn usable_bytes(scenario: &Scenario, from_ns: u64, to_ns: u64) -> f64 {
     let path = &scenario.path;
     let wasted = match path.loss_place {
@@ -242,7 +242,7 @@ pub(crate) fn usable_bytes(scenario: &Scenario, from_ns: u64, to_ns: u64) -> f64
         LossPlace::InFront => 0.0,
     };
     let usable = MSS as f64 / WIRE as f64 * (1.0 - wasted);
-    path.rate.capacity_bytes(from_ns, to_ns) * usable
+    path.capacity_bytes(from_ns, to_ns) * usable
 }
 
 pub(crate) fn mbps(bytes: u64, ns: u64) -> f64 {

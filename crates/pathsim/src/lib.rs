@@ -48,7 +48,7 @@ pub use distribution::Distribution;
 pub use reno::Reno;
 pub use results::{Bin, FlowResult, LinkBin, Results, jain};
 pub use scenario::{
-    AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Lie, Loss, LossPlace, PathSpec,
+    AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Lie, Loss, LossPlace, PathSpec, Policer,
     QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Sfq, Source, Trace,
     Transport,
 };

@@ -72,6 +72,12 @@ pub(crate) struct PathArgs {
     /// Random extra delay of each packet on the way there, from 0 to this
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = values::time, help_heading = "Path")]
     jitter: u64,
+    /// Drop what comes faster than this in front of the bottleneck, as operators police a subscriber
+    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = "Path")]
+    police: Option<u64>,
+    /// Bytes of it that may come at once [default: 100 ms of its rate]
+    #[arg(long, value_name = "SIZE", requires = "police", value_parser = values::size, help_heading = "Path")]
+    police_burst: Option<u64>,
     /// Jitter may reorder packets
     #[arg(long, requires = "jitter", help_heading = "Path")]
     reorder: bool,
@@ -89,7 +95,7 @@ pub(crate) struct PathArgs {
     quiet: bool,
 }
 
-const PATH_FLAGS: [&str; 11] = [
+const PATH_FLAGS: [&str; 13] = [
     "rate",
     "trace",
     "rtt",
@@ -100,6 +106,8 @@ const PATH_FLAGS: [&str; 11] = [
     "ack_loss",
     "jitter",
     "reorder",
+    "police",
+    "police_burst",
     "gso_max_segs",
 ];
 
@@ -205,6 +213,7 @@ fn described(args: &PathArgs) -> Result<(PathSpec, EndSettings)> {
         loss: args.loss,
         loss_burst: args.loss_burst,
         jitter: uniform_jitter(args.jitter, args.reorder),
+        policer: scenario::policer(args.police, args.police_burst),
     };
     let mut path = parts.path();
     path.ack_loss = scenario::losses(args.ack_loss, None);

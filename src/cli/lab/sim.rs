@@ -165,7 +165,7 @@ impl Sums {
             });
         let capacities = (0..bins as u64).map(|bin| {
             let (from, to) = (bin * BIN_NS, (bin + 1) * BIN_NS);
-            plan.scenario.path.rate.capacity_bytes(from, to) * 8e-6 / BIN_S
+            plan.scenario.path.capacity_bytes(from, to) * 8e-6 / BIN_S
         });
         Self {
             flows: flows.collect(),

@@ -14,7 +14,9 @@ mod shipped;
 pub(super) mod values;
 
 use anyhow::{Context, Result, bail};
-use pathsim::{FlowSpec, Jitter, Loss, PathSpec, QueueLimit, RateSchedule, Scenario, Trace};
+use pathsim::{
+    FlowSpec, Jitter, Loss, PathSpec, Policer, QueueLimit, RateSchedule, Scenario, Trace, WIRE,
+};
 pub(super) use plan::{Measure, Plan};
 use reader::Source;
 pub(super) use scheme::{Flows, Scheme};
@@ -39,6 +41,7 @@ pub(in crate::cli) struct PathParts {
     pub(in crate::cli) loss: f64,
     pub(in crate::cli) loss_burst: Option<f64>,
     pub(in crate::cli) jitter: Jitter,
+    pub(in crate::cli) policer: Option<Policer>,
 }
 
 impl PathParts {
@@ -48,6 +51,7 @@ impl PathParts {
             rtt_ns: self.rtt_ns,
             loss: losses(self.loss, self.loss_burst),
             jitter: self.jitter,
+            policer: self.policer,
             ..PathSpec::clean(MIN_RATE_BPS, 0)
         };
         path.queue = match self.queue {
@@ -65,6 +69,14 @@ pub(in crate::cli) fn losses(ratio: f64, burst: Option<f64>) -> Loss {
         Some(mean_length) => Loss::Bursts { ratio, mean_length },
         None => Loss::Random(ratio),
     }
+}
+
+/// A policer, with the burst that goes without saying: what it lets pass in 100 ms, as operators choose it at least.
+pub(in crate::cli) fn policer(rate_bps: Option<u64>, burst_bytes: Option<u64>) -> Option<Policer> {
+    rate_bps.map(|rate_bps| Policer {
+        rate_bps,
+        burst_bytes: burst_bytes.unwrap_or((rate_bps / 80).max(WIRE)),
+    })
 }
 
 /// Uniform delay from 0 to a limit, if that is above 0.

@@ -2,11 +2,11 @@
 
 use super::reader::Table;
 use super::values::{self, Queue};
-use super::{PathParts, losses, uniform_jitter};
+use super::{PathParts, losses, policer, uniform_jitter};
 use anyhow::Result;
 use pathsim::{
-    CoDel, Jitter, LossPlace, PathSpec, QueueDiscipline, QueueLimit, RateSchedule, RouteChange,
-    SECOND, Sfq,
+    CoDel, Jitter, LossPlace, PathSpec, Policer, QueueDiscipline, QueueLimit, RateSchedule,
+    RouteChange, SECOND, Sfq,
 };
 use std::path::Path;
 
@@ -27,6 +27,8 @@ pub(super) const PATH_KEYS: &[&str] = &[
     "loss-place",
     "ack-loss",
     "ack-loss-burst",
+    "police",
+    "police-burst",
     "jitter",
     "jitter-distribution",
     "reorder",
@@ -74,6 +76,7 @@ pub(super) fn read(mut table: Table<'_>, setting: Setting<'_>) -> Result<(PathSp
         loss: table.take("loss", values::loss)?.unwrap_or(0.0),
         loss_burst: table.take("loss-burst", values::burst)?,
         jitter: read_jitter(&mut table)?,
+        policer: read_policer(&mut table)?,
     };
     // A state that loses everything is entered from the other one: the bursts must be long enough for the ratio.
     if parts
@@ -149,6 +152,15 @@ fn read_jitter(table: &mut Table<'_>) -> Result<Jitter> {
         }
         _ => Ok(uniform_jitter(jitter_ns, reorder)),
     }
+}
+
+fn read_policer(table: &mut Table<'_>) -> Result<Option<Policer>> {
+    let rate = table.take("police", values::rate)?;
+    let burst = table.take("police-burst", values::size)?;
+    if rate.is_none() && burst.is_some() {
+        return Err(table.wrong_here("police-burst needs police, the rate that passes"));
+    }
+    Ok(policer(rate, burst))
 }
 
 enum Distribution {

@@ -81,6 +81,12 @@ struct OneArgs {
     /// Random extra delay of each packet, from 0 to this
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = values::time, help_heading = "Path and flows")]
     jitter: u64,
+    /// Drop what comes faster than this in front of the bottleneck, as operators police a subscriber
+    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = "Path and flows")]
+    police: Option<u64>,
+    /// Bytes of it that may come at once [default: 100 ms of its rate]
+    #[arg(long, value_name = "SIZE", requires = "police", value_parser = values::size, help_heading = "Path and flows")]
+    police_burst: Option<u64>,
     /// Jitter may reorder packets
     #[arg(long, requires = "jitter", help_heading = "Path and flows")]
     reorder: bool,
@@ -133,7 +139,7 @@ struct OneArgs {
     params: ParamArgs,
 }
 
-const PATH_FLAGS: [&str; 10] = [
+const PATH_FLAGS: [&str; 12] = [
     "rate",
     "trace",
     "rtt",
@@ -142,6 +148,8 @@ const PATH_FLAGS: [&str; 10] = [
     "loss_burst",
     "jitter",
     "reorder",
+    "police",
+    "police_burst",
     "flows",
     "agent_latency",
 ];
@@ -284,6 +292,7 @@ fn of_flags(args: &OneArgs) -> Result<Plan> {
         loss: args.loss,
         loss_burst: args.loss_burst,
         jitter: scenario::uniform_jitter(args.jitter, args.reorder),
+        policer: scenario::policer(args.police, args.police_burst),
     };
     Ok(scenario::of_flags(
         path.path(),

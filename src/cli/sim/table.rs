@@ -162,8 +162,8 @@ fn used_run(plan: &Plan, run: &Results) -> f64 {
         Some(flow.end_s.max(end_s))
     });
     let capacity = |s: f64| {
-        let rate = &plan.scenario.path.rate;
-        rate.capacity_bytes(0, (s * SECOND as f64) as u64)
+        let path = &plan.scenario.path;
+        path.capacity_bytes(0, (s * SECOND as f64) as u64)
     };
     match end_s.map(capacity) {
         Some(bytes) if bytes > 0.0 => run.share * capacity(run.duration_s) / bytes,
@@ -213,7 +213,7 @@ fn filled_s(plan: &Plan, run: &Results) -> Option<f64> {
             .sum();
         let (from, to) = (*bin as f64 * BIN_S, (*bin + 1) as f64 * BIN_S);
         let ns = |s: f64| (s * SECOND as f64) as u64;
-        let bytes = path.rate.capacity_bytes(ns(from), ns(to)) * (1.0 - path.loss.ratio());
+        let bytes = path.capacity_bytes(ns(from), ns(to)) * (1.0 - path.loss.ratio());
         let capacity_mbps = bytes * 8e-6 / BIN_S * (MSS as f64 / WIRE as f64);
         capacity_mbps > 0.0 && mbps >= FILLED * capacity_mbps
     })?;

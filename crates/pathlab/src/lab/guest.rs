@@ -167,7 +167,7 @@ fn modules(run: &Run) -> Vec<String> {
 fn wall_limit(run: &Run) -> Duration {
     let seconds = Duration::from_nanos(run.scenario.duration_ns).as_secs_f64();
     let path = &run.scenario.path;
-    let mbps = path.rate.capacity_bytes(0, run.scenario.duration_ns) * 8e-6 / seconds.max(1e-3);
+    let mbps = path.capacity_bytes(0, run.scenario.duration_ns) * 8e-6 / seconds.max(1e-3);
     let slowness = (mbps / 50.0).max(1.0) + run.scenario.flows.len() as f64 / 50.0;
     Duration::from_secs(180) + Duration::from_secs_f64(10.0 * slowness * seconds)
 }

@@ -87,7 +87,7 @@ pub fn capacity_mbps(path: &PathSpec, from_ns: u64, to_ns: u64) -> f64 {
         LossPlace::Behind => path.loss.ratio(),
         LossPlace::InFront => 0.0,
     };
-    let bytes = path.rate.capacity_bytes(from_ns, to_ns) * (MSS as f64 / WIRE as f64);
+    let bytes = path.capacity_bytes(from_ns, to_ns) * (MSS as f64 / WIRE as f64);
     let seconds = to_ns.saturating_sub(from_ns).max(1) as f64 / NS_PER_S;
     bytes * (1.0 - wasted) * 8e-6 / seconds
 }
@@ -133,6 +133,14 @@ pub fn path_in_words(path: &PathSpec) -> String {
             write!(words, ", jitter of {} ms", round(mean_ns as f64 / 1e6))
         }
     };
+    if let Some(policer) = path.policer {
+        let _ = write!(
+            words,
+            ", policed to {} with bursts of {} kB",
+            rate_in_words(policer.rate_bps as f64),
+            round(policer.burst_bytes as f64 / 1e3)
+        );
+    }
     for (loss, of) in [(&path.loss, "loss"), (&path.ack_loss, "loss of ACKs")] {
         let _ = match loss {
             Loss::None => Ok(()),

@@ -1,7 +1,7 @@
 //! The bottleneck: a rate, a queue, and what happens to packets on the way there.
 //!
 //! ```text
-//!   offer ──▶ loss in front ──▶ limit ──▶ queue ──▶ rate ──▶ loss behind ──▶ jitter ──▶ leaves
+//!   offer ──▶ loss in front ──▶ policer ──▶ limit ──▶ queue ──▶ rate ──▶ loss behind ──▶ jitter ──▶ leaves
 //! ```
 //! A [`Link`] has neither clock nor input nor output: times come from the caller, in nanoseconds from the
 //! path's beginning, and chance from a seed. So the simulator and an emulator that carries real packets share
@@ -15,6 +15,7 @@
 mod capacity;
 mod chance;
 mod codel;
+mod policer;
 mod queue;
 mod sfq;
 
@@ -25,13 +26,14 @@ use crate::scenario::{
 };
 use capacity::Capacity;
 use chance::Jitterer;
+use policer::Bucket;
 use queue::{Fifo, Waiting};
 use std::collections::VecDeque;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate<T> {
-    /// The queue was full, or its discipline dropped it.
+    /// The queue was full, or its discipline or the policer dropped it.
     Dropped,
     /// Lost at random.
     Lost,
@@ -60,6 +62,7 @@ enum Queue<T> {
 /// One direction's bottleneck; `T` stands for a packet.
 pub struct Link<T> {
     capacity: Capacity,
+    policer: Option<Bucket>,
     limit: QueueLimit,
     queue: Queue<T>,
     /// Whether a turn is to come.
@@ -105,6 +108,7 @@ impl<T> Link<T> {
         };
         Ok(Self {
             capacity: Capacity::new(path.rate.clone()),
+            policer: path.policer.map(Bucket::new),
             limit: path.queue,
             queue,
             due: false,
@@ -155,6 +159,11 @@ impl<T> Link<T> {
     pub fn offer(&mut self, now_ns: u64, flow: u64, bytes: u32, packet: T) -> Fate<T> {
         if self.loss_place == LossPlace::InFront && self.losses.is_next_lost() {
             return Fate::Lost;
+        }
+        if let Some(bucket) = &mut self.policer
+            && !bucket.passes(now_ns, bytes)
+        {
+            return Fate::Dropped;
         }
         if self.held >= self.held_limit {
             return Fate::Dropped;
@@ -261,7 +270,7 @@ impl<T> Link<T> {
 mod tests {
     use super::*;
     use crate::MILLISECOND;
-    use crate::scenario::{CoDel, Jitter, Loss, RateSchedule, Trace};
+    use crate::scenario::{CoDel, Jitter, Loss, Policer, RateSchedule, Trace};
     use std::sync::Arc;
 
     fn path() -> PathSpec {
@@ -388,6 +397,24 @@ mod tests {
         let [(behind, all), (in_front, only_those)] = places.map(last);
         assert_eq!((behind, all), (in_front, 1000));
         assert_eq!(only_those, in_front);
+    }
+
+    #[test]
+    fn a_policer_drops_what_its_bucket_has_no_tokens_for() {
+        let mut path = path();
+        path.queue = QueueLimit::Packets(1000);
+        path.policer = Some(Policer {
+            rate_bps: 3_000_000,
+            burst_bytes: 15_000,
+        });
+        let mut link = link(&path, 1);
+        // As fast as the link: a bucket of 10, and one of four.
+        let passed = (0..1000)
+            .map(|ms| link.offer(ms * MILLISECOND, 0, 1500, ()))
+            .filter(|fate| *fate != Fate::Dropped)
+            .count();
+        assert!((255..=260).contains(&passed), "{passed}");
+        assert_eq!(link.peak(), 0, "what is dropped never waits");
     }
 
     /// Turn by turn, as drop-tail would have it, as long as nothing waits for too long.

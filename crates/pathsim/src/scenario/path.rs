@@ -68,6 +68,16 @@ impl Default for CoDel {
     }
 }
 
+/// A token bucket without a queue in front of the bottleneck, as operators limit a subscriber's traffic (RFC 2697 has its like): packets for which
+/// it has no tokens are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policer {
+    /// How fast tokens come, counted on IP packets as the link's rate.
+    pub rate_bps: u64,
+    /// Tokens that it holds at most, and at first, bytes; a packet at least.
+    pub burst_bytes: u64,
+}
+
 /// Random loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Loss {
@@ -170,6 +180,9 @@ pub struct PathSpec {
     pub queue: QueueLimit,
     /// How the queue drops.
     pub discipline: QueueDiscipline,
+    /// What limits the traffic in front of it.
+    #[serde(default)]
+    pub policer: Option<Policer>,
     /// Random loss of packets on the way there.
     pub loss: Loss,
     /// Where that falls.
@@ -192,6 +205,7 @@ impl PathSpec {
             route_changes: Vec::new(),
             queue: QueueLimit::Packets(1),
             discipline: QueueDiscipline::default(),
+            policer: None,
             loss: Loss::None,
             loss_place: LossPlace::default(),
             ack_loss: Loss::None,
@@ -211,6 +225,16 @@ impl PathSpec {
         };
         let bytes = bytes_per_s * (self.rtt_ns as f64 / SECOND as f64);
         (products * bytes / WIRE as f64).round().max(1.0) as u32
+    }
+
+    /// Bytes that the path can carry between two times in ns: the link's, or what a policer lets pass, a full bucket not counted, if
+    /// that is less.
+    pub fn capacity_bytes(&self, from_ns: u64, to_ns: u64) -> f64 {
+        let link = self.rate.capacity_bytes(from_ns, to_ns);
+        let passes = self.policer.map_or(f64::INFINITY, |policer| {
+            RateSchedule::Constant(policer.rate_bps).capacity_bytes(from_ns, to_ns)
+        });
+        link.min(passes)
     }
 
     /// Two-way propagation delay for what sets out now, ns.
@@ -258,6 +282,19 @@ impl PathSpec {
                 WIRE..=15_000_000_000,
                 "one packet of 1500 bytes to 15 GB",
             )?,
+        }
+        if let Some(Policer {
+            rate_bps,
+            burst_bytes,
+        }) = self.policer
+        {
+            RateSchedule::Constant(rate_bps).check()?;
+            in_range(
+                "the policer's burst in bytes",
+                burst_bytes,
+                WIRE..=15_000_000_000,
+                "one packet of 1500 bytes to 15 GB",
+            )?;
         }
         if let QueueDiscipline::CoDel(codel) = self.discipline {
             let positive = 1..=MAX_TIME_NS;

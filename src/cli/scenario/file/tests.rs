@@ -3,8 +3,8 @@ use super::super::path::{PATH_KEYS, SWING_KEYS};
 use super::*;
 use pathlab::lab::run::FlowScheme;
 use pathsim::{
-    CoDel, Jitter, Loss, MILLISECOND, QueueDiscipline, QueueLimit, RateSchedule, SECOND, Sfq,
-    Source as Data,
+    CoDel, Jitter, Loss, MILLISECOND, Policer, QueueDiscipline, QueueLimit, RateSchedule, SECOND,
+    Sfq, Source as Data,
 };
 
 const FILE: &str = r#"
@@ -163,6 +163,12 @@ fn an_error_names_line_key_and_remedy() {
             "",
         ),
         (
+            "jitter = \"3ms\"",
+            "police-burst = \"64kB\"",
+            "f.toml:4: [path]",
+            "police-burst needs police",
+        ),
+        (
             "loss = \"1%\"",
             "loss = \"90%\"",
             "f.toml:4: [path]",
@@ -249,6 +255,8 @@ rtt = "20ms"
 aqm = "sfq"
 jitter = "3ms"
 jitter-distribution = "exponential"
+police = "80mbit"
+police-burst = "2MB"
 delay-limit = 1000
 [[flows]]
 count = 3
@@ -278,6 +286,12 @@ scheme = { name = "quic", sender = "client {address} {port}", receiver = "server
     let mean_ns = 3 * MILLISECOND;
     assert_eq!(path.jitter, Jitter::Exponential { mean_ns });
     assert_eq!(path.delay_limit_packets, Some(1000));
+    let policer = Policer {
+        rate_bps: 80_000_000,
+        burst_bytes: 2_000_000,
+    };
+    assert_eq!(path.policer, Some(policer));
+    assert_eq!(path.capacity_bytes(0, SECOND), 1e7, "the least of both");
     let RateSchedule::Steps(steps) = &path.rate else {
         panic!("{:?}", path.rate)
     };
