@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   climb     rate += (1 - queue to come / tolerated) packet / RTT        half of it above 8 packets,
-//!                                                                         a quarter of tiny windows beyond the edge
+//!                                                                         a quarter of tiny windows beyond the edge, and at a policer
 //!   loss      rate *= 0.8; 0.7 below 16 packets; 0.85 for a single packet; 1 - 1.5 x loss if a full queue loses a quarter
 //!   queue     rate *= 1 - a fifth of the queue's share of the RTT
 //! ```
@@ -36,7 +36,7 @@
 //! never credited to intervals that were not sent in full.
 //!
 //! Limits: reports come an RTT late, so that ten flows of ten packets lose twice what Cubic's lose. On a path of under
-//! three packets per RTT the floor of two packets per RTT is itself a queue.
+//! three packets per RTT the floor of two packets per RTT is itself a queue; only where losses show a policer it is lower.
 
 mod doubt;
 mod evidence;
@@ -125,8 +125,13 @@ const SHORTEST_RTT: Micros = Micros::new(1000);
 const LET_OUT_RTTS: f64 = 100.0;
 /// Part of the climb that is left at the tolerated queue.
 const LEAST_CLIMB: f64 = 0.1;
-/// Slowest rate, in packets per RTT. Source: upstream.
+/// Slowest rate, in packets per RTT, where no policer is. Source: upstream.
 const FLOOR_PKTS: f64 = 2.0;
+/// Where losses follow the rate, or one interval loses so much without a full queue, the slowest rate is that of a path of this RTT at least: four
+/// packets, which make a fast retransmission, take half of the shortest timeout (200 ms). Source: simulated, 32 policed paths: one flow
+/// loses 9.3 % for 10.4, several 18.0 for 19.2; without a bound on RTT or loss 150 paths that flows share lose 1.83 % for 2.15, at a Jain's index of .935 for .947.
+const POLICED_LOSS: f64 = 0.15;
+const POLICED_RTT: Micros = Micros::new(50_000);
 /// Packets and ACKs in an interval, at least.
 const INTERVAL_PKTS: f64 = 4.0;
 const INTERVAL_ACKS: f64 = 2.0;
@@ -232,6 +237,19 @@ impl Aimd {
         Rate::from_bytes_in(FLOOR_PKTS * pkt_bytes, srtt.max(SHORTEST_RTT))
     }
 
+    /// The slowest rate after a back-off. A policer may let pass less than is worth while elsewhere, and no queue slows the ACKs of more.
+    fn slowest(view: &View<'_>) -> Rate {
+        let &View { mi, est, .. } = view;
+        let unlike_a_queue = est.class(mi) != LossClass::Congestive;
+        let heavy = unlike_a_queue && est.excess_loss(mi) > POLICED_LOSS;
+        let rtt = if est.losses_follow_rate() || heavy {
+            est.srtt().max(POLICED_RTT)
+        } else {
+            est.srtt()
+        };
+        Self::floor(rtt, view.pkt_bytes)
+    }
+
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
         self.lets_out = false;
@@ -304,8 +322,7 @@ impl Aimd {
                 (rate * loss_factor(view), Reason::ClimbLoss)
             }
         };
-        let floor = Self::floor(srtt, view.pkt_bytes);
-        (target.max(floor.min(rate)), reason)
+        (target.max(Self::slowest(view).min(rate)), reason)
     }
 
     /// What arrives, less a part for this queue to drain.
@@ -334,9 +351,11 @@ impl Aimd {
             Some(drain) if self.alone >= ALONE_AFTER => rate.max(drain.target),
             _ => rate,
         };
+        // At a policer no queue slows the climb.
+        let careful = view.est.losses_follow_rate() || self.edge.is_some_and(|edge| from > edge);
         let per_rtt = if window_pkts >= TINY_PKTS {
             CLIMB
-        } else if self.edge.is_some_and(|edge| from > edge) {
+        } else if careful {
             (window_pkts * EDGE_CLIMB_PART).max(EDGE_CLIMB_MIN)
         } else {
             TINY_CLIMB

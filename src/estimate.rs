@@ -25,12 +25,16 @@
 //!   it. Where losses all meet one and the same short queue, the range ends there; where they lie as a path's own do, they are that, though no
 //!   queue tells (`estimate/met.rs`). To a near receiver, what is lost met a full queue, or it is not known what it met.
 //!
+//! - A policer has no queue, and drops only what is too much. Losses that grow with the rate at which they were sent are none of the path's own
+//!   (`estimate/by_rate.rs`).
+//!
 //! Limits: the RTT range needs a queue now and then to mean something. Below 2 % of the RTT the class is mostly "unknown", and the floor may only
 //! reach 2 %, or up to 5 % where no more packets pass in a row than so many losses allow. After a route change to a longer path the smallest RTT is
 //! wrong until [`crate::handbrake::compete`] has it replaced. Where a rate is changed without a new plan, the rate asked for is the new one, though some
 //! of the interval's packets were sent at the old one: bytes per packet swing by a per cent or two with it, and a fast start's intervals look
 //! limited.
 
+mod by_rate;
 mod interval;
 mod loss;
 mod met;
@@ -40,8 +44,9 @@ pub use interval::{Mi, RttStats, SlotContext};
 pub use loss::LossClass;
 
 use crate::params::{Core, Params};
-use crate::program::RawReport;
+use crate::program::{RawReport, Slot};
 use crate::units::{Micros, Rate};
+use by_rate::LossesByRate;
 use interval::{RTT_LIMIT_US, SLOPE_MIN_PKTS, SLOPE_MIN_SAMPLES};
 use loss::{LossFloor, MOST_OWN};
 use met::MetQueue;
@@ -96,6 +101,10 @@ pub struct Estimator {
     packet_time: u32,
     floor: LossFloor,
     met: MetQueue,
+    by_rate: LossesByRate,
+    losses_follow_rate: bool,
+    /// Rate asked for in the last interval; zero for none.
+    last_asked: Rate,
     /// Bytes per packet as the pacer counts them, over the segment size: 1.0 to 1.1.
     wire_factor: f32,
     pkts_per_ack: f32,
@@ -120,6 +129,9 @@ impl Estimator {
             packet_time: 0,
             floor: LossFloor::new(floor_max(params)),
             met: MetQueue::default(),
+            by_rate: LossesByRate::default(),
+            losses_follow_rate: false,
+            last_asked: Rate::ZERO,
             wire_factor: 1.0,
             pkts_per_ack: 1.0,
             delivered_pkts: 0.0,
@@ -220,7 +232,21 @@ impl Estimator {
         if !self.is_filled(&mi) {
             self.floor.learn(&mi, self.class(&mi));
         }
+        self.learn_by_rate(&mi);
         mi
+    }
+
+    /// Fits the losses that met no full queue to the rates at which they were sent.
+    fn learn_by_rate(&mut self, mi: &Mi) {
+        let now = mi.asked.unwrap_or(Rate::ZERO);
+        let before = std::mem::replace(&mut self.last_asked, now);
+        // What is acknowledged in a holding slot was sent an RTT ago, when the last report was not yet answered.
+        let sent_at = if mi.slot == Slot::Hold { before } else { now };
+        let tells = sent_at > Rate::ZERO && !mi.limited && !mi.stalled;
+        if tells && self.class(mi) != LossClass::Congestive && !self.is_filled(mi) {
+            self.by_rate.learn(sent_at, mi);
+            self.losses_follow_rate = self.by_rate.follow(self.floor.dispersion());
+        }
     }
 
     fn read(&self, raw: &RawReport, context: SlotContext) -> Mi {
@@ -400,9 +426,18 @@ impl Estimator {
         (rtt - self.rtt_min()) / full >= 0.5
     }
 
+    /// Whether what is lost without a queue is an answer to the rate, as at a policer.
+    #[must_use]
+    pub fn losses_follow_rate(&self) -> bool {
+        self.losses_follow_rate
+    }
+
     /// The share of packets that this path loses whatever we do.
     #[must_use]
     pub fn loss_floor(&self) -> f64 {
+        if self.losses_follow_rate {
+            return 0.0;
+        }
         let floor = self.floor.get(self.class_unknown());
         if self.holds_less_than(BURST) {
             floor.min(MOST_OWN)

@@ -200,6 +200,25 @@ fn it_gives_up_more_where_a_crowd_loses_a_quarter() {
     assert_eq!(part(55_000, 10), 0.7, "not at a full queue");
 }
 
+/// Two packets per RTT of 10 ms, of which a part is lost.
+#[test]
+fn where_an_empty_queue_loses_much_its_slowest_rate_is_lower() {
+    let slowest = RATE * 2.0;
+    let after = |rtt_us: u64, lost: u64| {
+        let mut est = Estimator::new(&Params::default());
+        est.observe(&report(9, 0, &[(0, 10_000, 0)], 1000), context(None));
+        est.observe(&report(9, 1, &[(0, 30_000, 0); 8], 1000), context(None));
+        let acks: Vec<_> = (0..20)
+            .map(|i| (i * 5000, rtt_us, u64::from(i < lost)))
+            .collect();
+        let raw = report(33, 1_000_000, &acks, 100_000);
+        decide(&mut Aimd::default(), &mut est, &raw, slowest, 10_000).0
+    };
+    assert_eq!(after(10_000, 8), slowest * SMALL_LOSS_FACTOR, "a policer");
+    assert_eq!(after(10_000, 2), slowest);
+    assert_eq!(after(30_000, 8), slowest, "a full queue");
+}
+
 #[test]
 fn a_wide_window_bears_what_vivace_bears() {
     let answer = |lost| {

@@ -2,14 +2,14 @@
 
 use crate::units::Micros;
 
-/// Largest value of a sliding window, exact to an eighth of it, in constant space.
+/// Largest value of a sliding window, exact to an eighth of it, in constant space. Values are kept to 24 bits.
 #[derive(Clone, Debug)]
 pub(super) struct WindowMax {
     width_us: u64,
     /// Number of the eighth that was last written.
     newest: u64,
     /// Largest value of each eighth; the eighth with number `n` is at `n % BUCKETS`. Negative infinity if empty.
-    buckets: [f64; Self::BUCKETS],
+    buckets: [f32; Self::BUCKETS],
 }
 
 impl WindowMax {
@@ -19,7 +19,7 @@ impl WindowMax {
         Self {
             width_us: (window.us() / Self::BUCKETS as u64).max(1),
             newest: 0,
-            buckets: [f64::NEG_INFINITY; Self::BUCKETS],
+            buckets: [f32::NEG_INFINITY; Self::BUCKETS],
         }
     }
 
@@ -37,7 +37,7 @@ impl WindowMax {
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        self.buckets = [f64::NEG_INFINITY; Self::BUCKETS];
+        self.buckets = [f32::NEG_INFINITY; Self::BUCKETS];
     }
 
     /// Adds a value. Time does not go back: an older time counts as the newest.
@@ -45,11 +45,11 @@ impl WindowMax {
         let epoch = (now.us() / self.width_us).max(self.newest);
         let passed = (epoch - self.newest).min(Self::BUCKETS as u64);
         for skipped in 0..passed {
-            self.buckets[Self::at(epoch - skipped)] = f64::NEG_INFINITY;
+            self.buckets[Self::at(epoch - skipped)] = f32::NEG_INFINITY;
         }
         self.newest = epoch;
         let bucket = &mut self.buckets[Self::at(epoch)];
-        *bucket = bucket.max(value);
+        *bucket = bucket.max(value as f32);
     }
 
     /// The largest value of the window that ends now.
@@ -60,7 +60,8 @@ impl WindowMax {
             let number = self.newest.wrapping_sub(age - passed);
             self.buckets[Self::at(number)]
         });
-        live.reduce(f64::max).filter(|value| value.is_finite())
+        let largest = live.reduce(f32::max).filter(|value| value.is_finite());
+        largest.map(f64::from)
     }
 
     fn at(epoch: u64) -> usize {

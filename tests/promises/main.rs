@@ -11,9 +11,11 @@ mod runs;
 
 use judge::Line::{AtLeast, AtMost};
 use judge::{Gap, Judge};
-use pathsim::{FlowSpec, Loss, MILLISECOND, PathSpec, QueueLimit, RateSchedule, SECOND, Source};
+use pathsim::{
+    FlowSpec, Loss, MILLISECOND, PathSpec, Policer, QueueLimit, RateSchedule, SECOND, Source,
+};
 use pk3c_ccp::plan::PhaseName;
-use runs::{Cc, SEEDS, flows, goodput, mean, path, peak_queue, reached, rtt, run, worst};
+use runs::{Cc, Run, SEEDS, flows, goodput, mean, path, peak_queue, reached, rtt, run, worst};
 
 /// What a path of so many Mbit/s carries as payload.
 const PAYLOAD: f64 = 1448.0 / 1500.0;
@@ -214,8 +216,7 @@ fn r8_slow_paths_work() {
     for (mbit, rtt_ms, queue) in [(0.25, 100, 20), (1.0, 80, 11)] {
         let mut path = path(mbit, rtt_ms, 1.0);
         path.queue = QueueLimit::Packets(queue);
-        let figure =
-            |cc, figure: fn(&runs::Run) -> f64| mean(cc, &path, &flows(1, 0), 60.0, figure);
+        let figure = |cc, figure: fn(&Run) -> f64| mean(cc, &path, &flows(1, 0), 60.0, figure);
         let case = |what: &str| format!("{mbit} Mbit/s, {rtt_ms} ms, {what}");
         judge.hold(
             &case("share"),
@@ -242,7 +243,7 @@ fn r8_slow_paths_work() {
 fn r9_near_paths_work() {
     let mut judge = Judge::new(&[]);
     let path = path(1000.0, 1, 4.0);
-    let figure = |figure: fn(&runs::Run) -> f64| mean(Cc::Pk3c, &path, &flows(1, 0), 3.0, figure);
+    let figure = |figure: fn(&Run) -> f64| mean(Cc::Pk3c, &path, &flows(1, 0), 3.0, figure);
     judge.hold(
         "1 Gbit/s, 1 ms, share",
         figure(|run| run.out.share),
@@ -381,7 +382,7 @@ fn r13_the_core_alone_is_vivace() {
             AtMost(0.0),
         );
     }
-    let figure = |path: &PathSpec, count, figure: fn(&runs::Run) -> f64| {
+    let figure = |path: &PathSpec, count, figure: fn(&Run) -> f64| {
         mean(Cc::Vivace, path, &flows(count, 100), 30.0, figure)
     };
     judge.hold(
@@ -408,6 +409,28 @@ fn r13_the_core_alone_is_vivace() {
             share,
             line,
         );
+    }
+    judge.end();
+}
+
+/// R14: a policer, which has no queue, is not taken for a link that loses.
+#[test]
+fn r14_a_policer_is_met_at_its_rate() {
+    const GAPS: &[Gap] = &[];
+    let mut judge = Judge::new(GAPS);
+    for (mbit, rtt_ms, burst_ms) in [(8, 10, 20), (8, 5, 500), (50, 20, 1000)] {
+        let mut path = path(10.0 * mbit as f64, rtt_ms, 1.0);
+        let rate_bps = mbit * 1_000_000;
+        path.policer = Some(Policer {
+            rate_bps,
+            burst_bytes: rate_bps / 8000 * burst_ms,
+        });
+        let mean = |of: fn(&Run) -> f64| mean(Cc::Pk3c, &path, &flows(1, 0), 60.0, of);
+        let name = format!("{mbit} Mbit/s, {rtt_ms} ms, bursts of {burst_ms} ms");
+        let share = mean(|run| run.out.share);
+        judge.hold(&format!("{name}, share"), share, AtLeast(0.95));
+        let loss = mean(|run| run.out.loss);
+        judge.hold(&format!("{name}, loss"), loss, AtMost(0.12));
     }
     judge.end();
 }

@@ -181,7 +181,7 @@ pub struct PathSpec {
     /// How the queue drops.
     pub discipline: QueueDiscipline,
     /// What limits the traffic in front of it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policer: Option<Policer>,
     /// Random loss of packets on the way there.
     pub loss: Loss,
