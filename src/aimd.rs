@@ -240,7 +240,7 @@ impl Aimd {
     /// The slowest rate after a back-off. A policer may let pass less than is worth while elsewhere, and no queue slows the ACKs of more.
     fn slowest(view: &View<'_>) -> Rate {
         let &View { mi, est, .. } = view;
-        let unlike_a_queue = est.class(mi) != LossClass::Congestive;
+        let unlike_a_queue = est.class(mi) != LossClass::Congestive && !est.is_bursty();
         let heavy = unlike_a_queue && est.excess_loss(mi) > POLICED_LOSS;
         let rtt = if est.losses_follow_rate() || heavy {
             est.srtt().max(POLICED_RTT)
