@@ -232,22 +232,25 @@ impl Estimator {
             self.floor.forget();
         }
         self.floor.pass(&mi);
+        let asked_before = std::mem::replace(&mut self.last_asked, mi.asked.unwrap_or(Rate::ZERO));
         if !self.is_filled(&mi) {
-            self.floor.learn(&mi, self.class(&mi));
+            let class = self.class(&mi);
+            self.floor.learn(&mi, class);
+            if class != LossClass::Congestive {
+                self.learn_by_rate(&mi, asked_before);
+            }
         }
-        self.learn_by_rate(&mi);
         mi
     }
 
-    /// Fits the losses that met no full queue to the rates at which they were sent.
-    fn learn_by_rate(&mut self, mi: &Mi) {
-        let now = mi.asked.unwrap_or(Rate::ZERO);
-        let before = std::mem::replace(&mut self.last_asked, now);
+    /// Fits losses that met no full queue to the rate at which they were sent.
+    fn learn_by_rate(&mut self, mi: &Mi, asked_before: Rate) {
         // What is acknowledged in a holding slot was sent an RTT ago, when the last report was not yet answered.
-        let sent_at = if mi.slot == Slot::Hold { before } else { now };
-        let tells = sent_at > Rate::ZERO && !mi.limited && !mi.stalled && !self.is_bursty();
-        let met_queue = self.class(mi) == LossClass::Congestive || self.is_filled(mi);
-        if tells && !met_queue {
+        let sent_at = match mi.slot {
+            Slot::Hold => asked_before,
+            _ => self.last_asked,
+        };
+        if sent_at > Rate::ZERO && !mi.limited && !mi.stalled && !self.is_bursty() {
             self.by_rate.learn(sent_at, mi);
             self.losses_follow_rate = self.by_rate.follow(self.floor.dispersion());
         }
