@@ -4,7 +4,7 @@ use crate::control::Controller;
 use crate::distribution::Distribution;
 use crate::receiver::Receiver;
 use crate::results::{Bin, FlowResult};
-use crate::scenario::{FlowSpec, LossPlace, Scenario, Source};
+use crate::scenario::{FlowSpec, Scenario, Source};
 use crate::sender::Sender;
 use crate::{MILLISECOND, MSS, SECOND, WIRE};
 
@@ -237,11 +237,7 @@ impl Counts {
 /// Payload that the path can carry between two times: capacity × 1448/1500 × (1 - random loss behind the bottleneck).
 pub(crate) fn usable_bytes(scenario: &Scenario, from_ns: u64, to_ns: u64) -> f64 {
     let path = &scenario.path;
-    let wasted = match path.loss_place {
-        LossPlace::Behind => path.loss.ratio(),
-        LossPlace::InFront => 0.0,
-    };
-    let usable = MSS as f64 / WIRE as f64 * (1.0 - wasted);
+    let usable = MSS as f64 / WIRE as f64 * (1.0 - path.wasted());
     path.capacity_bytes(from_ns, to_ns) * usable
 }
 

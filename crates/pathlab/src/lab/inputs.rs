@@ -1,8 +1,7 @@
 //! What determines a run, in words and as a hash: runs with equal hashes and seeds need not be made twice.
 
 use pathsim::{
-    Jitter, Loss, LossPlace, MSS, PathSpec, QueueDiscipline, QueueLimit, RateSchedule, Scenario,
-    WIRE,
+    Jitter, Loss, MSS, PathSpec, QueueDiscipline, QueueLimit, RateSchedule, Scenario, WIRE,
 };
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -83,13 +82,9 @@ impl Inputs {
 
 /// What a path carries at most between two times, net of headers and random loss, Mbit/s of payload.
 pub fn capacity_mbps(path: &PathSpec, from_ns: u64, to_ns: u64) -> f64 {
-    let wasted = match path.loss_place {
-        LossPlace::Behind => path.loss.ratio(),
-        LossPlace::InFront => 0.0,
-    };
     let bytes = path.capacity_bytes(from_ns, to_ns) * (MSS as f64 / WIRE as f64);
     let seconds = to_ns.saturating_sub(from_ns).max(1) as f64 / NS_PER_S;
-    bytes * (1.0 - wasted) * 8e-6 / seconds
+    bytes * (1.0 - path.wasted()) * 8e-6 / seconds
 }
 
 /// A path as people say it: `50 Mbit/s, 40 ms, 167 packets, 1 % loss`.

@@ -237,6 +237,14 @@ impl PathSpec {
         link.min(passes)
     }
 
+    /// Part of the capacity that random loss uses.
+    pub fn wasted(&self) -> f64 {
+        match self.loss_place {
+            LossPlace::Behind => self.loss.ratio(),
+            LossPlace::InFront => 0.0,
+        }
+    }
+
     /// Two-way propagation delay for what sets out now, ns.
     pub fn rtt_at_ns(&self, now_ns: u64) -> u64 {
         let changes = self
