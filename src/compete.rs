@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A flow that goes on growing without a loss by Cubic's law, while no high queue stands, takes what others yield: they are none
-//! that fill the queue. The competition is then over, and the flow goes back to what it had before that growth.
+//! that fill the queue. So does one whose rate has grown at the end of its time, whatever stands: beside Cubic packets were lost by then, or the queue grew more
+//! than the window; beside BBR it was let out. The competition is then over, and the flow goes back to what it had before that growth.
 
 mod bbr;
 mod cubic;
@@ -46,10 +47,10 @@ pub struct Competitor {
 impl Competitor {
     /// Begins with a window of `window_pkts` by Cubic's law, and ends at `until`.
     #[must_use]
-    pub fn beside_cubic(window_pkts: f64, now: Micros, until: Micros) -> Self {
+    pub fn beside_cubic(window_pkts: f64, est: &Estimator, until: Micros) -> Self {
         Self {
             until,
-            law: Law::Cubic(Cubic::new(window_pkts, now)),
+            law: Law::Cubic(Cubic::new(window_pkts, est)),
         }
     }
 
@@ -76,13 +77,17 @@ impl Competitor {
     /// Whether the competition is over, and why: the queue is then tested.
     #[must_use]
     pub fn end(&self, view: &View<'_>) -> Option<End> {
-        if let Law::Cubic(cubic) = &self.law
-            && let Some(part) = cubic.kept()
-            && !view.stands_high()
-        {
-            return Some(End::OthersYield(part));
-        }
-        (view.est.now() >= self.until).then_some(End::Time)
+        let over = view.est.now() >= self.until;
+        let kept = |cubic: &Cubic| {
+            let grown = cubic.kept().filter(|_| !view.stands_high());
+            grown.or_else(|| cubic.kept_at_end(view.est).filter(|_| over))
+        };
+        let kept = match &self.law {
+            Law::Cubic(cubic) => kept(cubic),
+            Law::Bbr(_) => None,
+        };
+        kept.map(End::OthersYield)
+            .or_else(|| over.then_some(End::Time))
     }
 
     /// Packets in flight that it aims at.
@@ -136,7 +141,7 @@ mod tests {
             let (est, mi) = crate::handbrake::tests::interval(Rate::from_mbit(40.0), rtt, 1);
             let competitor = Competitor {
                 until: Micros::MAX,
-                law: Law::Cubic(Cubic::new(100.0, est.now()).grown(grown)),
+                law: Law::Cubic(Cubic::new(100.0, &est).grown(grown)),
             };
             competitor.end(&View {
                 mi: &mi,

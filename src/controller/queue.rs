@@ -80,7 +80,7 @@ impl Controller {
                 let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
                 let window_pkts = window_pkts
                     .unwrap_or_else(|| from.max(self.rate).bytes_in(self.est.srtt()) / pkt_bytes);
-                let competitor = Competitor::beside_cubic(window_pkts, self.est.now(), until);
+                let competitor = Competitor::beside_cubic(window_pkts, &self.est, until);
                 self.rate = self.bounded(competitor.rate(&self.est, pkt_bytes));
                 let command = self.compete(competitor);
                 Some(self.decide(Reason::CompeteStart, Some(command)))
