@@ -135,9 +135,11 @@ impl Cubic {
         let (now, srtt) = (est.now(), est.srtt());
         let elapsed = now - self.seen;
         self.seen = now;
-        let queue = view.standing_queue();
-        self.longest = self.longest.max(queue);
-        self.emptied |= queue < self.longest * EMPTY;
+        if mi.rtt.is_some() {
+            let queue = view.standing_queue();
+            self.longest = self.longest.max(queue);
+            self.emptied |= queue < self.longest * EMPTY;
+        }
         let class = est.class(mi);
         let lossy = mi.lost_pkts >= 1.0
             && class != LossClass::Random
