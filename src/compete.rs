@@ -78,16 +78,14 @@ impl Competitor {
     #[must_use]
     pub fn end(&self, view: &View<'_>) -> Option<End> {
         let over = view.est.now() >= self.until;
-        let kept = |cubic: &Cubic| {
+        if let Law::Cubic(cubic) = &self.law {
             let grown = cubic.kept().filter(|_| !view.stands_high());
-            grown.or_else(|| cubic.kept_at_end(view.est).filter(|_| over))
-        };
-        let kept = match &self.law {
-            Law::Cubic(cubic) => kept(cubic),
-            Law::Bbr(_) => None,
-        };
-        kept.map(End::OthersYield)
-            .or_else(|| over.then_some(End::Time))
+            let kept = grown.or_else(|| cubic.kept_at_end(view.est).filter(|_| over));
+            if let Some(part) = kept {
+                return Some(End::OthersYield(part));
+            }
+        }
+        over.then_some(End::Time)
     }
 
     /// Packets in flight that it aims at.
