@@ -30,7 +30,8 @@
 //! grows during the slot, and a second slot of it where RTTs jitter, the queue needs a known smallest RTT and is taken less the jitter, and
 //! loss must be told from the random loss of a radio link. Behind a queue that others keep full, loss is the only one: the
 //! smallest RTT already has the queue in it. So losses of all slots together end the start, too, and those of one slot
-//! slow it, by as much as they are. A first start bears a tenth, since the path's own losses are unknown; a restart knows them, and
+//! slow it, by as much as they are. Where half of the initial window was lost, the second RTT has no more than that part of its rate that arrived,
+//! and a slot that leaves no growth ends the start. A first start bears a tenth, since the path's own losses are unknown; a restart knows them, and
 //! bears little more.
 //!
 //! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
@@ -161,6 +162,8 @@ pub struct Startup {
     /// Packets of which the slots told so far, and those that were lost.
     pkts: f32,
     lost_pkts: f32,
+    /// Half of the initial window was lost.
+    in_crowd: bool,
 }
 
 impl Startup {
@@ -179,6 +182,7 @@ impl Startup {
             watch: Watch::default(),
             pkts: 0.0,
             lost_pkts: 0.0,
+            in_crowd: false,
         }
     }
 
@@ -187,6 +191,15 @@ impl Startup {
     pub fn on_path(now: Micros, path: Option<Rate>) -> Self {
         Self {
             path,
+            ..Self::new(now)
+        }
+    }
+
+    /// Begins at this time, after half of the initial window was lost.
+    #[must_use]
+    pub fn in_crowd(now: Micros) -> Self {
+        Self {
+            in_crowd: true,
             ..Self::new(now)
         }
     }
@@ -213,6 +226,7 @@ impl Startup {
     pub fn note_acks(&mut self, now: Micros, mi: &Mi, over: bool) -> Train {
         let rtt = mi.rtt.map(|rtt| rtt.min);
         self.train.note(now, mi.delivered_pkts, rtt, over);
+        self.train.note_lost(mi.lost_pkts);
         self.train
     }
 
@@ -301,14 +315,15 @@ impl Startup {
         self.pkts += mi.pkts() as f32;
         self.lost_pkts += mi.lost_pkts as f32;
         let tolerance = self.loss_tolerance(params);
-        let crowded = is_lossy(
+        let lossy = is_lossy(
             self.pkts.into(),
             self.lost_pkts.into(),
             WHOLE_LOSS_SIGMAS,
             tolerance,
         );
+        let lossy = lossy || self.in_crowd && mi.asked.is_some() && growth_left(mi) <= 0.0;
         let full = self.full(mi, est, pkt_bytes, tolerance, again);
-        if let Some(reason) = full.or(crowded.then_some(Reason::FullLoss)) {
+        if let Some(reason) = full.or(lossy.then_some(Reason::FullLoss)) {
             if reason == Reason::FullQueue && self.is_watched(mi, est) {
                 // A rate that is held is no plateau.
                 let ramp = est.srtt() * LONGEST_RAMP_RTTS;
@@ -486,12 +501,20 @@ fn growth(mi: &Mi, slope_hint: bool) -> (f64, Reason) {
     } else {
         (1.0, Reason::Grow)
     };
-    let left = (1.0 - mi.loss() / HALT_LOSS).max(0.0);
-    if mi.lost_pkts >= HALT_PKTS && left < part {
+    let left = growth_left(mi);
+    if left < part {
         (left, Reason::GrowLess)
     } else {
         (part, reason)
     }
+}
+
+/// What losses leave of the growth.
+fn growth_left(mi: &Mi) -> f64 {
+    if mi.lost_pkts < HALT_PKTS {
+        return 1.0;
+    }
+    (1.0 - mi.loss() / HALT_LOSS).max(0.0)
 }
 
 #[cfg(test)]

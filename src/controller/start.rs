@@ -51,13 +51,21 @@ impl Controller {
             // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
             self.rate = self.bounded((window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP));
         }
-        if !train.is_over(self.init_cwnd.get() as f64 / self.mss_bytes, srtt) {
+        let init_pkts = self.init_cwnd.get() as f64 / self.mss_bytes;
+        if !train.is_over(init_pkts, srtt) {
             if !train.is_first() && !ends_flight {
                 return self.wait(Reason::Wait);
             }
             // Said again at the end of a flight: the command for its first ACK may have come after its last one.
             let command = self.steered_for(FIRST_REPORT, ends_flight);
             return self.decide(Reason::FirstRtt, Some(command));
+        }
+        if let Some(rest) = train.rest(init_pkts) {
+            self.rate = self.bounded(window_rate * (FIRST_GAIN * rest));
+            self.phase = Phase::Startup(Startup::in_crowd(now));
+            let slot = self.startup_slot();
+            let command = self.run([self.rate; 4], slot);
+            return self.decide(Reason::GrowLess, Some(command));
         }
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         let path = train.rate(pkt_bytes);

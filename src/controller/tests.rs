@@ -184,6 +184,30 @@ fn acks_of_the_initial_window_that_come_in_a_bunch_tell_no_rate() {
 }
 
 #[test]
+fn after_half_of_the_initial_window_is_lost_the_second_rtt_is_sent_with_half() {
+    let second = |lost: u64| {
+        let (mut controller, _) = new(None, 10 * MSS);
+        controller.on_report(&report(9, 100_000, &[(0, 40_000, 0)], 1000));
+        let rest = [
+            (0, 40_000, lost),
+            (0, 40_000, 0),
+            (0, 40_000, 0),
+            (0, 40_000, 0),
+        ];
+        match controller
+            .on_report(&report(9, 140_000, &rest, 1000))
+            .command
+        {
+            Some(Command::Run { plan, .. }) => plan.rates,
+            command => panic!("{command:?}"),
+        }
+    };
+    // Three initial windows of 10 kB in 40 ms, and half of that.
+    assert_eq!(second(4)[0], Rate::from_bytes_per_sec(750e3));
+    assert_eq!(second(5), [Rate::from_bytes_per_sec(375e3); 4]);
+}
+
+#[test]
 fn a_timeout_halves_the_rate_whatever_the_phase_and_old_reports_decide_nothing() {
     let srtt = Micros::new(40_000);
     let (mut controller, first) = new(Some((Rate::from_mbit(40.0), srtt)), 200 * MSS);

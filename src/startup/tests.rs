@@ -109,6 +109,19 @@ fn losses_slow_it_and_their_sum_ends_it() {
 }
 
 #[test]
+fn in_a_crowd_a_slot_that_loses_a_fifth_ends_it() {
+    let ends = |mut startup: Startup| {
+        let params = Params::default();
+        let mut est = Estimator::new(&params);
+        let mi = slot(&mut est, 100_000, |_| 40_000, |i| 11 * u64::from(i == 7));
+        let verdict = startup.on_mi(&mi, &est, RATE, PKT, &params);
+        matches!(verdict, Verdict::Leave(_, Reason::FullLoss))
+    };
+    assert!(!ends(Startup::new(Micros::ZERO)), "they may be the path's");
+    assert!(ends(Startup::in_crowd(Micros::ZERO)));
+}
+
+#[test]
 fn a_restart_bears_little_more_than_the_paths_own_losses() {
     let params = Params::default();
     let mut est = Estimator::new(&params);

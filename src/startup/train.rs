@@ -12,6 +12,9 @@
 //! A server that first shakes hands (TLS) sends a few packets, and its first full window with its answer, an RTT or more later. So where all
 //! that was written is acknowledged and tells nothing, what comes next is a train of its own, and the datapath lets it leave as one burst.
 //!
+//! Where others fill the path's queue already, most of the window meets no room. A flow that has lost half of it is a newcomer in a crowd, or behind
+//! a buffer of a few packets: nothing here tells them apart, but either way more of the same would be lost.
+//!
 //! Limits: other flows' packets are between those of the train only if they came with them, so that it tells the path's rate, not
 //! what is left of it. A shaper that lets a bucket of packets pass tells the rate of the line.
 
@@ -38,6 +41,10 @@ const WIDEST_PART: f64 = 0.5;
 /// that took its own spacing for the path's was 3.8 Mbit/s for 4.5.
 const BURST_PART: f64 = 0.5;
 
+/// Lost part of the initial window from which on a flow goes on with what arrived. Source: simulated, 40 crowds of 8 to 100 flows: loss 3.94 %
+/// without, 3.49 % with this, 3.51 % with .4, 3.58 % with .7; 42 paths with six flows at 5 to 20 packets: Jain's index .965, .963, .961, .960.
+const LOST_PART: f64 = 0.5;
+
 /// The ACKs of the initial window so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Train {
@@ -48,6 +55,8 @@ pub struct Train {
     span: u32,
     widest: u32,
     pkts: u32,
+    /// Packets found lost.
+    lost_pkts: u8,
     /// Packets of the first ACK, which arrived before the first gap.
     first_pkts: u8,
     /// RTT of the first, us.
@@ -87,6 +96,11 @@ impl Train {
         self.acks = self.acks.saturating_add(1);
     }
 
+    /// The same ACKs show that so many were lost.
+    pub fn note_lost(&mut self, pkts: f64) {
+        self.lost_pkts = self.lost_pkts.saturating_add(pkts as u8);
+    }
+
     /// Whether there was one report of ACKs so far.
     #[must_use]
     pub fn is_first(&self) -> bool {
@@ -124,6 +138,13 @@ impl Train {
         later >= self.span() * BURST_PART
     }
 
+    /// The part of an initial window of `init_pkts` that arrived, if half of it was lost.
+    #[must_use]
+    pub fn rest(&self, init_pkts: f64) -> Option<f64> {
+        let lost = f64::from(self.lost_pkts) >= init_pkts * LOST_PART;
+        lost.then(|| (f64::from(self.pkts) / init_pkts).min(1.0))
+    }
+
     fn span(&self) -> Micros {
         Micros::new(self.span.into())
     }
@@ -158,6 +179,19 @@ mod tests {
         let even = train(&[0, 2000, 4000, 6000]);
         assert!(even.is_burst(SRTT + Micros::new(6000)));
         assert!(!even.is_burst(SRTT), "little by little");
+    }
+
+    #[test]
+    fn half_of_the_window_lost_leaves_what_arrived() {
+        let mut crowded = train(&[0, 2000]);
+        crowded.note_lost(4.0);
+        assert_eq!(crowded.rest(10.0), None, "less than half");
+        crowded.note_lost(1.0);
+        assert_eq!(crowded.rest(10.0), Some(0.4));
+        crowded.note_lost(1e9);
+        crowded.over = true;
+        crowded.note(START + SRTT, 2.0, Some(SRTT), false);
+        assert_eq!(crowded.rest(10.0), None, "another flight");
     }
 
     #[test]
