@@ -1,7 +1,8 @@
 //! What an ACK costs in `ccp-vm`: the production program on the machine in safe Rust, as the simulator runs it. The
 //! datapath in the kernel runs the same program translated to eBPF.
 //!
-//! `cargo bench --bench ack`. The figure is the CPU time of one ACK, reports included: one in a hundred ACKs ends a slot.
+//! `cargo bench --bench ack`. The figure is the CPU time of one ACK, reports included: one in a hundred ACKs ends a
+//! slot.
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 #![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]

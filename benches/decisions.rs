@@ -1,8 +1,8 @@
 //! What one decision costs, in each phase: `Controller::on_report` in the situations of the recorded traces.
 //!
 //! `cargo bench --bench decisions`. `on_report/PHASE` is the CPU time of one report from its fields to the decision,
-//! `observe/PHASE` of the first part of it alone: what the estimator makes of the same reports. The decision step is the
-//! difference. Copies of the controllers as they were before the report are made outside the measured time.
+//! `observe/PHASE` of the first part of it alone: what the estimator makes of the same reports. The decision step is
+//! the difference. Copies of the controllers as they were before the report are made outside the measured time.
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 

@@ -1,12 +1,12 @@
-//! What each handbrake and mechanism is worth: the goals and the comparison table in the simulator, with each switched off
-//! in turn by its flag, as two Markdown tables.
+//! What each handbrake and mechanism is worth: the goals and the comparison table in the simulator, with each switched
+//! off in turn by its flag, as two Markdown tables.
 //!
 //! ```text
 //! cargo run --release --example ablation -- [--program FILE] [--out FOLDER] [--reps N]
 //! ```
 //!
-//! Results go to the folder, and what is there is not made again. What has no flag is not here: the mirrored order of the
-//! trials, the amplifier of Vivace's steps, the drain, the competitor's law.
+//! Results go to the folder, and what is there is not made again. What has no flag is not here: the mirrored order of
+//! the trials, the amplifier of Vivace's steps, the drain, the competitor's law.
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;

@@ -4,8 +4,8 @@
 //! pk3c-ccp sim table scenarios/random.toml --cc cubic,pk3c --seeds 3 --json | cargo run --release --example summarize
 //! ```
 //!
-//! A set of paths is what an id has before its first `-`; downloads, whose ids end in their size, make a set per size. A slowest flow
-//! that downloads has its rate from its first to its last packet, so that rates are times.
+//! A set of paths is what an id has before its first `-`; downloads, whose ids end in their size, make a set per size.
+//! A slowest flow that downloads has its rate from its first to its last packet, so that rates are times.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;

@@ -1,12 +1,12 @@
 //! The portus side: takes reports from a datapath, gives them to the controllers, and sends their commands.
 //!
 //! This is the only module that knows portus, wall-clock time or logs. It resolves nothing and allocates nothing per
-//! report beyond what portus itself does. Log targets: `flow` (one line at the start and one at the end of each flow) and
-//! `decision` (every decision, at debug level).
+//! report beyond what portus itself does. Log targets: `flow` (one line at the start and one at the end of each flow)
+//! and `decision` (every decision, at debug level).
 //!
 //! Flows that a policy keeps with the kernel's Cubic ([`Role::Shadow`], [`Role::Control`]) have a controller like all
-//! others, and are sent its commands: the program needs them to measure, and the datapath lets nothing of theirs reach the
-//! socket.
+//! others, and are sent its commands: the program needs them to measure, and the datapath lets nothing of theirs reach
+//! the socket.
 //!
 //! [`Role::Shadow`]: crate::policy::Role::Shadow
 //! [`Role::Control`]: crate::policy::Role::Control

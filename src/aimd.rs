@@ -14,29 +14,31 @@
 //! Equal additions and multiplicative cuts make flows equal (Chiu and Jain, 1989). This contains upstream's "fast
 //! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs.
 //!
-//! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is an eighth
-//! to half of what it has, and stands in the queue before a report tells of it.
+//! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is an
+//! eighth to half of what it has, and stands in the queue before a report tells of it.
 //!
-//! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what is
-//! sent faster than it arrives until a report tells of it. Where ACKs are collected on their way, two or three of them all come
-//! late now and then: there a queue must stand for two intervals.
+//! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what
+//! is sent faster than it arrives until a report tells of it. Where ACKs are collected on their way, two or three of
+//! them all come late now and then: there a queue must stand for two intervals.
 //!
-//! A queue of more than half an RTT takes several back-offs to drain. What those beyond the first give up is taken back when the
-//! queue is gone, if nobody else took it: whoever is alone sees as much arrive as before, however little it sends, until the
-//! queue is gone; among others, less of what arrives is its own.
+//! A queue of more than half an RTT takes several back-offs to drain. What those beyond the first give up is taken back
+//! when the queue is gone, if nobody else took it: whoever is alone sees as much arrive as before, however little it
+//! sends, until the queue is gone; among others, less of what arrives is its own.
 //!
-//! To a near receiver ACKs clock the window, so that a queue stands for good, and who came while it stood takes it for the path. There it is let
-//! out now and then, with a back-off for it: all flows meet the same queue and do so together, and see how short the path is.
+//! To a near receiver ACKs clock the window, so that a queue stands for good, and who came while it stood takes it for
+//! the path. There it is let out now and then, with a back-off for it: all flows meet the same queue and do so
+//! together, and see how short the path is.
 //!
-//! Whether losses are the path's own is weighed ([`Evidence`]). A wide flow at a buffer that no RTT shows has only them to go by: it
-//! answers few, and gives up little; it puts to the test what it bears for long (`doubt.rs`); and it knows that it is alone where it meets
-//! them again and again at the same rate.
+//! Whether losses are the path's own is weighed ([`Evidence`]). A wide flow at a buffer that no RTT shows has only them
+//! to go by: it answers few, and gives up little; it puts to the test what it bears for long (`doubt.rs`); and it knows
+//! that it is alone where it meets them again and again at the same rate.
 //!
 //! It needs no attribution: the rate is steered without a new plan, and every report moves it a little. Growth is
 //! never credited to intervals that were not sent in full.
 //!
 //! Limits: reports come an RTT late, so that ten flows of ten packets lose twice what Cubic's lose. On a path of under
-//! three packets per RTT the floor of two packets per RTT is itself a queue; only where losses show a policer it is lower.
+//! three packets per RTT the floor of two packets per RTT is itself a queue; only where losses show a policer it is
+//! lower.
 
 mod doubt;
 mod evidence;
@@ -50,94 +52,103 @@ pub use evidence::Evidence;
 use evidence::SMALL_PKTS;
 
 /// Back-off after congestive loss; for a small window, where a cut must be worth a packet or two; for a single packet,
-/// which is little evidence. Source: simulated, 4 to 100 flows at 10 to 20 packets and at 1 BDP: 0.7 for all wastes 4 % of
-/// the path, 0.8 for all doubles the loss of 100 flows.
+/// which is little evidence. Source: simulated, 4 to 100 flows at 10 to 20 packets and at 1 BDP: 0.7 for all wastes 4 %
+/// of the path, 0.8 for all doubles the loss of 100 flows.
 const LOSS_FACTOR: f64 = 0.8;
 const SMALL_LOSS_FACTOR: f64 = 0.7;
 const ONE_LOSS_FACTOR: f64 = 0.85;
-/// Above so many packets per RTT, at a small buffer, the loss that counts is so little (see [`evidence`]) that less needs to be given up.
-/// Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25 packets: with .9 .970 of the path is used and Jain's index .862, with .85
-/// .966 and .856.
+/// Above so many packets per RTT, at a small buffer, the loss that counts is so little (see [`evidence`]) that less
+/// needs to be given up. Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25 packets: with .9 .970 of the
+/// path is used and Jain's index .862, with .85 .966 and .856.
 const WIDE_PKTS: f64 = 64.0;
 const WIDE_LOSS_FACTOR: f64 = 0.9;
-/// Loss beyond the path's own at a full queue that shows a crowd: a third more than the path carries is being sent, and the factors
-/// above take seconds to end that; how many times it is given up, and what is left at least. Source: simulated, three seeds: 48
-/// crowds of 8 to 100 flows lose 8.61 % for 9.22, 389 random paths 4.42 for 4.56, at .978 and .979 of the path; from .15 on, and
-/// twice the loss, 8.37 and 4.37 %, but 30 small buffers are used by .978 for .981.
+/// Loss beyond the path's own at a full queue that shows a crowd: a third more than the path carries is being sent, and
+/// the factors above take seconds to end that; how many times it is given up, and what is left at least. Source:
+/// simulated, three seeds: 48 crowds of 8 to 100 flows lose 8.61 % for 9.22, 389 random paths 4.42 for 4.56, at .978
+/// and .979 of the path; from .15 on, and twice the loss, 8.37 and 4.37 %, but 30 small buffers are used by .978 for
+/// .981.
 const HEAVY_LOSS: f64 = 0.25;
 const HEAVY_LOSS_GAIN: f64 = 1.5;
 const HEAVY_LOSS_FLOOR: f64 = 0.3;
-/// RTTs without congestive loss after which losses count as rare. Source: the climber regains a fifth of 50 packets in 20.
+/// RTTs without congestive loss after which losses count as rare. Source: the climber regains a fifth of 50 packets in
+/// 20.
 const CALM_RTTS: f64 = 50.0;
-/// The same, per packet of a wide window at a small buffer, which regains a tenth in a fifth of an RTT for each. Source: three times that.
+/// The same, per packet of a wide window at a small buffer, which regains a tenth in a fifth of an RTT for each.
+/// Source: three times that.
 const CALM_RTTS_PER_PKT: f64 = 0.6;
-/// Edges that are so near to each other are the same, and one that is met again so often in a row shows that nobody shares the path. Source: simulated, the
-/// goals' 117 for one flow at a small buffer: 109 kept with 4, 105 without; of flows that share one Jain's index is .894 and .901.
+/// Edges that are so near to each other are the same, and one that is met again so often in a row shows that nobody
+/// shares the path. Source: simulated, the goals' 117 for one flow at a small buffer: 109 kept with 4, 105 without; of
+/// flows that share one Jain's index is .894 and .901.
 const SAME_EDGE: f64 = 0.025;
 const SAME_EDGES: u8 = 4;
-/// Queue tolerated, in smallest RTTs, in packets, and absolutely. Source of the first: simulated; RTT p95 of 16
-/// narrow paths alone is .976 with .2 and .961 with .15 of what it is with .25, but Jain's index of ten flows with 3 % loss .92 and .83
-/// for .95.
+/// Queue tolerated, in smallest RTTs, in packets, and absolutely. Source of the first: simulated; RTT p95 of 16 narrow
+/// paths alone is .976 with .2 and .961 with .15 of what it is with .25, but Jain's index of ten flows with 3 % loss
+/// .92 and .83 for .95.
 const QUEUE_RTTS: f64 = 0.2;
 const QUEUE_PKTS: f64 = 1.5;
 const QUEUE_MIN: Micros = Micros::new(500);
-/// The same in packets and absolutely, within this part of the known range of the queue. Flows of Vivace bear one and a half of their
-/// bursts of 1 ms, and longer paths a longer queue: who yields sooner than they do leaves them the path. Source: simulated, Jain's
-/// index of 40 paths of mixed RTTs .909 to .932, 40 below 9 ms .897 to .979; without the range twice as much more is lost, with 3
-/// packets RTTs of 389 random paths grow by a twentieth.
+/// The same in packets and absolutely, within this part of the known range of the queue. Flows of Vivace bear one and a
+/// half of their bursts of 1 ms, and longer paths a longer queue: who yields sooner than they do leaves them the path.
+/// Source: simulated, Jain's index of 40 paths of mixed RTTs .909 to .932, 40 below 9 ms .897 to .979; without the
+/// range twice as much more is lost, with 3 packets RTTs of 389 random paths grow by a twentieth.
 const FAIR_PKTS: f64 = 2.5;
 const FAIR_MIN: Micros = Micros::new(1_500);
 const FAIR_PART: f64 = 0.5;
-/// Part of the queue's share of the RTT that one back-off takes away, and its bounds. Source: simulated, the goals' paths:
-/// all flows of a crowd back off at once, and what is below the capacity then has to be climbed again. Half of the share, 6 %
-/// at least, left 6 % of the path unused with 30 and 50 flows, where this leaves 3 %.
+/// Part of the queue's share of the RTT that one back-off takes away, and its bounds. Source: simulated, the goals'
+/// paths: all flows of a crowd back off at once, and what is below the capacity then has to be climbed again. Half of
+/// the share, 6 % at least, left 6 % of the path unused with 30 and 50 flows, where this leaves 3 %.
 const QUEUE_SHARE: f64 = 0.2;
 const QUEUE_BACKOFF: (f64, f64) = (0.02, 0.25);
-/// RTTs until a report shows the effect of a rate: what the climb must see ahead. And the excess of the rate over the goodput that
-/// is believed. Source: simulated at 8 packets per RTT: rates passed the capacity by 20 % and lost, .913 of the path used; with this
-/// .978.
+/// RTTs until a report shows the effect of a rate: what the climb must see ahead. And the excess of the rate over the
+/// goodput that is believed. Source: simulated at 8 packets per RTT: rates passed the capacity by 20 % and lost, .913
+/// of the path used; with this .978.
 const AHEAD_RTTS: f64 = 2.0;
 const EXCESS_MAX: f64 = 0.5;
 /// RTT samples that make a goodput.
 const GOODPUT_SAMPLES: f64 = 3.0;
 /// No queue back-off goes below this part of the rate.
 const BACKOFF_FLOOR: f64 = 0.6;
-/// Queue that takes several back-offs to drain, in smallest RTTs; part of what arrived at the first of them that must still arrive
-/// at the next; and how many of those in a row show that nobody shares the path. Source: simulated. One flow at 100 Mbit/s and 0.5 ms
-/// uses .992 of the path for .973, .952 for .939 with 5 % of loss. Without the first and the last, flows of a crowd that
-/// back off together take back what they should leave to each other: Jain .68 of 50 flows for .97.
+/// Queue that takes several back-offs to drain, in smallest RTTs; part of what arrived at the first of them that must
+/// still arrive at the next; and how many of those in a row show that nobody shares the path. Source: simulated. One
+/// flow at 100 Mbit/s and 0.5 ms uses .992 of the path for .973, .952 for .939 with 5 % of loss. Without the first and
+/// the last, flows of a crowd that back off together take back what they should leave to each other: Jain .68 of 50
+/// flows for .97.
 const SLOW_DRAIN_RTTS: f64 = 0.5;
 const STILL_ARRIVES: f64 = 0.9;
 const ALONE_AFTER: u8 = 3;
 /// Packets per RTT below which the climb is a whole packet per RTT, and a cut is soon regained.
 const TINY_PKTS: f64 = 8.0;
-/// Climb in packets per RTT, below that and above; and beyond the edge, as a part of the window, at least. Source: simulated on 193
-/// random paths, see docs/history.md: with whole packets beyond the edge tiny windows lose half as much again as Cubic's.
+/// Climb in packets per RTT, below that and above; and beyond the edge, as a part of the window, at least. Source:
+/// simulated on 193 random paths, see docs/history.md: with whole packets beyond the edge tiny windows lose half as
+/// much again as Cubic's.
 const TINY_CLIMB: f64 = 1.0;
 const CLIMB: f64 = 0.5;
 const EDGE_CLIMB_PART: f64 = 1.0 / 16.0;
 const EDGE_CLIMB_MIN: f64 = 0.25;
-/// No climb is faster, and no slowest rate higher, than on a path of this RTT. Source of the former: simulated, 80 paths of .2 to 3 ms (`near.toml`): one flow loses .08 % for .11, and .05 with 2 ms, which
-/// uses less of lossy paths.
+/// No climb is faster, and no slowest rate higher, than on a path of this RTT. Source of the former: simulated, 80
+/// paths of .2 to 3 ms (`near.toml`): one flow loses .08 % for .11, and .05 with 2 ms, which uses less of lossy paths.
 const SHORTEST_RTT: Micros = Micros::new(1000);
-/// RTTs between two intervals that let a near receiver's queue out. Source: simulated, 40 paths (`near.toml`, `pulsed`), Jain's index of several flows and use of
-/// one: .75 and .999 without, .91 and .993 with 20, .89 and .996 with 50, .91 and .997 with this.
+/// RTTs between two intervals that let a near receiver's queue out. Source: simulated, 40 paths (`near.toml`,
+/// `pulsed`), Jain's index of several flows and use of one: .75 and .999 without, .91 and .993 with 20, .89 and .996
+/// with 50, .91 and .997 with this.
 const LET_OUT_RTTS: f64 = 100.0;
 /// Part of the climb that is left at the tolerated queue.
 const LEAST_CLIMB: f64 = 0.1;
 /// Slowest rate, in packets per RTT, where no policer is. Source: upstream.
 const FLOOR_PKTS: f64 = 2.0;
-/// Where losses follow the rate, or one interval loses so much without a full queue, the slowest rate is that of a path of this RTT at least: four
-/// packets, which make a fast retransmission, take half of the shortest timeout (200 ms). Source: simulated, 32 policed paths: one flow
-/// loses 9.3 % for 10.4, several 18.0 for 19.2; without a bound on RTT or loss 150 paths that flows share lose 1.83 % for 2.15, at a Jain's index of .935 for .947.
+/// Where losses follow the rate, or one interval loses so much without a full queue, the slowest rate is that of a path
+/// of this RTT at least: four packets, which make a fast retransmission, take half of the shortest timeout (200 ms).
+/// Source: simulated, 32 policed paths: one flow loses 9.3 % for 10.4, several 18.0 for 19.2; without a bound on RTT or
+/// loss 150 paths that flows share lose 1.83 % for 2.15, at a Jain's index of .935 for .947.
 const POLICED_LOSS: f64 = 0.15;
 const POLICED_RTT: Micros = Micros::new(50_000);
 /// Packets and ACKs in an interval, at least.
 const INTERVAL_PKTS: f64 = 4.0;
 const INTERVAL_ACKS: f64 = 2.0;
-/// With more packets per ACK than this, ACKs are collected on their way; fewer RTT samples than that tell of a queue only together with
-/// the interval before. Source: simulated, 60 paths whose ACKs are for 4 to 32 packets or come together every 2 to 20 ms:
-/// .916 to .971 of them used; wherever the windows are small, 60 short paths lose a twentieth more.
+/// With more packets per ACK than this, ACKs are collected on their way; fewer RTT samples than that tell of a queue
+/// only together with the interval before. Source: simulated, 60 paths whose ACKs are for 4 to 32 packets or come
+/// together every 2 to 20 ms: .916 to .971 of them used; wherever the windows are small, 60 short paths lose a
+/// twentieth more.
 const COLLECTED_PKTS: f64 = 3.0;
 const QUEUE_SAMPLES: f64 = 4.0;
 /// RTTs (or so many intervals' packets) after a back-off until the next.
@@ -237,7 +248,8 @@ impl Aimd {
         Rate::from_bytes_in(FLOOR_PKTS * pkt_bytes, srtt.max(SHORTEST_RTT))
     }
 
-    /// The slowest rate after a back-off. A policer may let pass less than is worth while elsewhere, and no queue slows the ACKs of more.
+    /// The slowest rate after a back-off. A policer may let pass less than is worth while elsewhere, and no queue slows
+    /// the ACKs of more.
     fn slowest(view: &View<'_>) -> Rate {
         let &View { mi, est, .. } = view;
         let unlike_a_queue = est.class(mi) != LossClass::Congestive && !est.is_bursty();
@@ -385,14 +397,14 @@ pub fn tells_goodput(mi: &Mi) -> bool {
     mi.samples >= GOODPUT_SAMPLES && !mi.limited && mi.goodput > Rate::ZERO
 }
 
-/// What an interval adds to the rate of a flow that climbs by so many packets per RTT: the less, the nearer the queue to come is to the
-/// tolerated one, or every climb would end in an overshoot; and only for the time that was sent.
+/// What an interval adds to the rate of a flow that climbs by so many packets per RTT: the less, the nearer the queue
+/// to come is to the tolerated one, or every climb would end in an overshoot; and only for the time that was sent.
 #[must_use]
 pub fn climb_step(view: &View<'_>, pkts_per_rtt: f64, queue: Micros, tolerated: Micros) -> Rate {
     let &View { mi, est, rate, .. } = view;
     let srtt = est.srtt();
-    // What is sent faster than it arrives comes to stand in the queue before a slower rate shows. Losses count as arrived,
-    // or random loss would look like a queue.
+    // What is sent faster than it arrives comes to stand in the queue before a slower rate shows. Losses count as
+    // arrived, or random loss would look like a queue.
     let excess = if tells_goodput(mi) {
         rate / mi.arrival_rate() - 1.0
     } else {
@@ -437,7 +449,8 @@ fn loss_factor(view: &View<'_>) -> f64 {
     }
 }
 
-/// Whether a flow with many packets per RTT is at a buffer that is full before RTTs tell: what it loses is all that tells.
+/// Whether a flow with many packets per RTT is at a buffer that is full before RTTs tell: what it loses is all that
+/// tells.
 fn is_wide(view: &View<'_>) -> bool {
     view.est.has_small_buffer() && view.window_pkts() > WIDE_PKTS
 }

@@ -8,9 +8,10 @@
 //!   one that empties every ten seconds      BBR's model ([`bbr`])
 //! ```
 //!
-//! A flow that goes on growing without a loss by Cubic's law, while no high queue stands, takes what others yield: they are none
-//! that fill the queue. So does one whose rate has grown at the end of its time, whatever stands: beside Cubic packets were lost by then, or the queue grew more
-//! than the window; beside BBR it was let out. The competition is then over, and the flow goes back to what it had before that growth.
+//! A flow that goes on growing without a loss by Cubic's law, while no high queue stands, takes what others yield: they
+//! are none that fill the queue. So does one whose rate has grown at the end of its time, whatever stands: beside Cubic
+//! packets were lost by then, or the queue grew more than the window; beside BBR it was let out. The competition is
+//! then over, and the flow goes back to what it had before that growth.
 
 mod bbr;
 mod cubic;

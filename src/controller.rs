@@ -15,16 +15,18 @@
 //!                                                             -- more arrives --> STARTUP
 //! ```
 //!
-//! Every report is first an observation, whatever plan it belongs to. Then the first of these that applies decides: a start that goes on
-//! since what ended it was no queue, parameters that have changed, a retransmission timeout, the first ACKs, and then whichever part drives the
-//! flow. Vivace asks all handbrakes before it learns, the cruise that for a queue. Reports of an old plan decide nothing; slot 0, what was
-//! sent before the plan, tells only the fast start and the drain something, since for the others its effects are already answered.
-//! `--algorithm vivace` runs the core alone, with its own start; `--upstream-compat` runs [`crate::upstream`] instead.
+//! Every report is first an observation, whatever plan it belongs to. Then the first of these that applies decides: a
+//! start that goes on since what ended it was no queue, parameters that have changed, a retransmission timeout, the
+//! first ACKs, and then whichever part drives the flow. Vivace asks all handbrakes before it learns, the cruise that
+//! for a queue. Reports of an old plan decide nothing; slot 0, what was sent before the plan, tells only the fast start
+//! and the drain something, since for the others its effects are already answered. `--algorithm vivace` runs the core
+//! alone, with its own start; `--upstream-compat` runs [`crate::upstream`] instead.
 //!
 //! The controller is a function of its parameters, its seed and the reports: its clock is the datapath's ACK time in
 //! the reports. The same reports therefore give the same decisions, and a record can be replayed.
 //!
-//! Limits: a flow that is limited by its window or application is never judged, and keeps its rate until it sends again.
+//! Limits: a flow that is limited by its window or application is never judged, and keeps its rate until it sends
+//! again.
 
 mod compared;
 mod plans;
@@ -181,7 +183,8 @@ impl Controller {
     }
 
     /// Goes on with a flow that the datapath drove by itself for a while: from the given rate, or from half of its own
-    /// last one if that is more, and with all that was learnt of the path. A flow of which no RTT is known starts afresh.
+    /// last one if that is more, and with all that was learnt of the path. A flow of which no RTT is known starts
+    /// afresh.
     pub fn readopt(&mut self, cwnd: Bytes, resume: Option<(Rate, Micros)>) -> Decision {
         self.init_cwnd = sane_window(cwnd.get() as f64, self.mss_bytes);
         self.long_rtt = LongRtt::default();
@@ -215,9 +218,9 @@ impl Controller {
         }
     }
 
-    /// The datapath's segments have another size, as after a change of the path's MTU. Rate, phase and what was learnt of
-    /// the path stay. While segments of the old size may still be acknowledged all count as the smaller ones, so that no
-    /// interval shows more than was sent.
+    /// The datapath's segments have another size, as after a change of the path's MTU. Rate, phase and what was learnt
+    /// of the path stay. While segments of the old size may still be acknowledged all count as the smaller ones, so
+    /// that no interval shows more than was sent.
     pub fn set_mss(&mut self, mss: Bytes) {
         let mss_bytes = mss.get().max(1) as f64;
         if mss_bytes == self.mss_bytes {

@@ -1,9 +1,10 @@
 //! Cruise: a flow that has all of its path rides at the edge of it.
 //!
-//! Vivace learns the best rate by comparing others with it, some per cent away; on the way back from each overshoot, and in each trial
-//! below, it leaves the path that much. It must, where it knows neither the path's rate nor who else is there. A flow whose first ACKs
-//! have told what the path carries, and that gets all of it ([`OwnPath`]), knows both: nobody is there to be compared with, and the
-//! best rate is the one at which the queue does not grow. So it stays there, and lets the queue itself tell:
+//! Vivace learns the best rate by comparing others with it, some per cent away; on the way back from each overshoot,
+//! and in each trial below, it leaves the path that much. It must, where it knows neither the path's rate nor who else
+//! is there. A flow whose first ACKs have told what the path carries, and that gets all of it ([`OwnPath`]), knows
+//! both: nobody is there to be compared with, and the best rate is the one at which the queue does not grow. So it
+//! stays there, and lets the queue itself tell:
 //!
 //! ```text
 //!                            _.-'|                _.-'|          climbs by half a per cent per RTT, less near the tolerated queue, more
@@ -14,11 +15,11 @@
 //!            --------'                                           two RTTs, and back when no more than a packet stands
 //! ```
 //!
-//! The queue is what even the fastest packets of an interval met, less the jitter, as the climber sees it, and the climb slows
-//! towards the tolerated one in the same way. A packet's time that stands at any rate is none: the kernel sends at least two
-//! packets at once, the second of which waits for the first. Loss beyond the path's own counts as a full queue, since a short buffer
-//! has no other sign. Where an RTT holds few packets, an interval tells what arrives within one or two of them: then an edge that is met
-//! again moves by a quarter of what it differs.
+//! The queue is what even the fastest packets of an interval met, less the jitter, as the climber sees it, and the
+//! climb slows towards the tolerated one in the same way. A packet's time that stands at any rate is none: the kernel
+//! sends at least two packets at once, the second of which waits for the first. Loss beyond the path's own counts as a
+//! full queue, since a short buffer has no other sign. Where an RTT holds few packets, an interval tells what arrives
+//! within one or two of them: then an edge that is met again moves by a quarter of what it differs.
 //!
 //! It ends where the path is no longer the flow's own:
 //!
@@ -30,9 +31,9 @@
 //!
 //! After a drain it comes back by itself, where as much as before can be had.
 //!
-//! Limits: on a path whose rate the train did not tell, on one of less than two of the kernel's bursts (2 ms up to 500 Mbit/s) or of
-//! eight packets, and for flows that a new agent takes over, there is no cruise. A flow that leaves no queue to speak of does not
-//! see another one in the queue, only that less arrives.
+//! Limits: on a path whose rate the train did not tell, on one of less than two of the kernel's bursts (2 ms up to 500
+//! Mbit/s) or of eight packets, and for flows that a new agent takes over, there is no cruise. A flow that leaves no
+//! queue to speak of does not see another one in the queue, only that less arrives.
 
 mod own_path;
 
@@ -45,43 +46,49 @@ use crate::units::{Micros, Rate};
 use crate::vivace::Edge;
 pub use own_path::OwnPath;
 
-/// Queue tolerated, in packets, or in smallest RTTs and at most absolutely, if that is more; never more than the climber's. Source:
-/// simulated, 65 narrow paths: 2 packets keep 119 of 153 goals, 1 keeps 122, half of one 123; measured on Linux 6.18 at 10 Mbit/s, 10 and 20 ms,
-/// with bursts of two: 9.41 and 9.45 Mbit/s with 1, 9.36 and 9.12 with half of one. 83 clean and deep paths: 1 ms for 0.5 the same.
-/// 22 paths below 3 ms: without the part of the RTT RTTs p95 are a fifth longer, and .24 % is lost for .18.
+/// Queue tolerated, in packets, or in smallest RTTs and at most absolutely, if that is more; never more than the
+/// climber's. Source: simulated, 65 narrow paths: 2 packets keep 119 of 153 goals, 1 keeps 122, half of one 123;
+/// measured on Linux 6.18 at 10 Mbit/s, 10 and 20 ms, with bursts of two: 9.41 and 9.45 Mbit/s with 1, 9.36 and 9.12
+/// with half of one. 83 clean and deep paths: 1 ms for 0.5 the same. 22 paths below 3 ms: without the part of the RTT
+/// RTTs p95 are a fifth longer, and .24 % is lost for .18.
 const QUEUE_PKTS: f64 = 1.0;
 const QUEUE_RTTS: f64 = 0.2;
 const QUEUE_MOST: Micros = Micros::new(500);
-/// RTTs in which a queue is let out. Source: simulated, the same paths and 39 shallow ones: use .989 and .984 with 1, .991 and .987 with 2
-/// and 3.
+/// RTTs in which a queue is let out. Source: simulated, the same paths and 39 shallow ones: use .989 and .984 with 1,
+/// .991 and .987 with 2 and 3.
 const DRAIN_RTTS: f64 = 2.0;
-/// Part of what arrives that is left to the queue: at least, at least after a loss, and at most. Source: less does not show among bursts;
-/// simulated, 39 shallow buffers keep 108 and 109 of 117 goals with .05 and .03 after a loss; as the climber's.
+/// Part of what arrives that is left to the queue: at least, at least after a loss, and at most. Source: less does not
+/// show among bursts; simulated, 39 shallow buffers keep 108 and 109 of 117 goals with .05 and .03 after a loss; as the
+/// climber's.
 const LET_OUT_LEAST: f64 = 0.02;
 const LET_OUT_AFTER_LOSS: f64 = 0.05;
 const LET_OUT_MOST: f64 = 0.25;
-/// Climb per RTT, in packets and as a part of the window, at least; and how far beyond the edge it is twice that. Source: simulated, the
-/// same paths: 193 goals for 197 with a part of .01, for longer queues; twice that .00375 or .015 beyond makes no difference.
+/// Climb per RTT, in packets and as a part of the window, at least; and how far beyond the edge it is twice that.
+/// Source: simulated, the same paths: 193 goals for 197 with a part of .01, for longer queues; twice that .00375 or
+/// .015 beyond makes no difference.
 const CLIMB_PKTS: f64 = 0.125;
 const CLIMB_PART: f64 = 0.005;
 const TWICE_BEYOND: f64 = 0.0075;
-/// So far beyond the edge, and so much more arriving, with less than this part of the tolerated queue, shows a wider path. Source:
-/// simulated, 91 goals with newcomers and paths that change: 80 with 1.025, 77 with 1.015 and 1.035, within chance.
+/// So far beyond the edge, and so much more arriving, with less than this part of the tolerated queue, shows a wider
+/// path. Source: simulated, 91 goals with newcomers and paths that change: 80 with 1.025, 77 with 1.015 and 1.035,
+/// within chance.
 const WIDER_RATE: f64 = 1.025;
 const WIDER_ARRIVES: f64 = 1.02;
 const WIDER_QUEUE: f64 = 0.25;
-/// And so many packets per RTT beyond it: a narrow path's edge is known within one or two. Source: measured at 10 Mbit/s, 10 ms: .19 %
-/// lost without, in restarts on a path that is no wider, .01 with; simulated, with 2 five of 38 paths that change are found later.
+/// And so many packets per RTT beyond it: a narrow path's edge is known within one or two. Source: measured at 10
+/// Mbit/s, 10 ms: .19 % lost without, in restarts on a path that is no wider, .01 with; simulated, with 2 five of 38
+/// paths that change are found later.
 const WIDER_PKTS: f64 = 1.0;
-/// Weight of what arrives in an edge that is met again, where they differ by no more than one ACK tells of. Source: measured at the same, RTT
-/// p95 14.3 ms with it, 16.4 without.
+/// Weight of what arrives in an edge that is met again, where they differ by no more than one ACK tells of. Source:
+/// measured at the same, RTT p95 14.3 ms with it, 16.4 without.
 const EDGE_WEIGHT: f64 = 0.25;
-/// An RTT holds so many of the kernel's bursts, at least, or they are all of the queue that is seen. Source: measured on Linux 6.18, five and seven
-/// runs at 300 Mbit/s and 1 ms: .87 to .89 of the path used at the edge, .90 to .95 by Vivace; at 150 Mbit/s and 3 ms both .97.
+/// An RTT holds so many of the kernel's bursts, at least, or they are all of the queue that is seen. Source: measured
+/// on Linux 6.18, five and seven runs at 300 Mbit/s and 1 ms: .87 to .89 of the path used at the edge, .90 to .95 by
+/// Vivace; at 150 Mbit/s and 3 ms both .97.
 const RTT_BURSTS: f64 = 2.0;
-/// Packets of an RTT, at least; and where the path loses more than so much by itself, which few packets cannot tell from a full queue. Source:
-/// simulated, 65 narrow paths: with 6 two of five packets are used by .92 for .99; without the last four with loss are used by .955 for
-/// .961.
+/// Packets of an RTT, at least; and where the path loses more than so much by itself, which few packets cannot tell
+/// from a full queue. Source: simulated, 65 narrow paths: with 6 two of five packets are used by .92 for .99; without
+/// the last four with loss are used by .955 for .961.
 const LEAST_PKTS: f64 = 8.0;
 const LEAST_PKTS_LOSSY: f64 = 15.0;
 const LOSSY: f64 = 0.005;
@@ -169,8 +176,8 @@ impl Cruise {
         Ride::On(self.edge, Reason::Cruise)
     }
 
-    /// The queue that even the fastest packets met, less what is there at any rate: where bursts are of two packets the second one waits for
-    /// the first.
+    /// The queue that even the fastest packets met, less what is there at any rate: where bursts are of two packets the
+    /// second one waits for the first.
     fn queue(&mut self, view: &View<'_>) -> Micros {
         let standing = view.standing_queue();
         self.least = self.least.min(standing);

@@ -10,29 +10,31 @@
 //!   spacing is widened by packets per ACK.
 //! - A pacer counts headers or not: `fq` paces wire bytes, TCP's internal timer paces payload. The bytes per packet
 //!   *as paced* are therefore learnt from full intervals, and rates are compared on the pacer's scale.
-//! - Not all loss is congestion. A loss is judged by the queue it met: the mean RTT at the losses, placed in the range of
-//!   RTTs seen lately. Losses at an empty queue feed a **loss floor** that the utility forgives. Intervals at a full queue
-//!   do not: where a crowd keeps it full, it is low just after many were dropped, and theirs would be taken for the path's.
-//!   A floor is forgotten when the smallest RTT falls and shows that it was learnt at a long queue.
+//! - Not all loss is congestion. A loss is judged by the queue it met: the mean RTT at the losses, placed in the range
+//!   of RTTs seen lately. Losses at an empty queue feed a **loss floor** that the utility forgives. Intervals at a full
+//!   queue do not: where a crowd keeps it full, it is low just after many were dropped, and theirs would be taken for
+//!   the path's. A floor is forgotten when the smallest RTT falls and shows that it was learnt at a long queue.
 //!
 //! - A single delayed ACK adds up to 40 ms to one sample. The range of RTTs is therefore taken from means and fitted
 //!   lines, never from the largest sample.
 //!
-//! - A receiver holds back its SACKs by up to a ms, so that RTTs rise behind every loss, wherever it happened. A smaller
-//!   range of RTTs is none.
+//! - A receiver holds back its SACKs by up to a ms, so that RTTs rise behind every loss, wherever it happened. A
+//!   smaller range of RTTs is none.
 //!
-//! - A host's pause of some milliseconds stretches the range for half a minute, and of a short buffer all of the queue is then below half of
-//!   it. Where losses all meet one and the same short queue, the range ends there; where they lie as a path's own do, they are that, though no
-//!   queue tells (`estimate/met.rs`). To a near receiver, what is lost met a full queue, or it is not known what it met.
+//! - A host's pause of some milliseconds stretches the range for half a minute, and of a short buffer all of the queue
+//!   is then below half of it. Where losses all meet one and the same short queue, the range ends there; where they lie
+//!   as a path's own do, they are that, though no queue tells (`estimate/met.rs`). To a near receiver, what is lost met
+//!   a full queue, or it is not known what it met.
 //!
-//! - A policer has no queue, and drops only what is too much. Losses that grow with the rate at which they were sent are none of the path's own
-//!   (`estimate/by_rate.rs`).
+//! - A policer has no queue, and drops only what is too much. Losses that grow with the rate at which they were sent
+//!   are none of the path's own (`estimate/by_rate.rs`).
 //!
-//! Limits: the RTT range needs a queue now and then to mean something. Below 2 % of the RTT the class is mostly "unknown", and the floor may only
-//! reach 2 %, or up to 5 % where no more packets pass in a row than so many losses allow. After a route change to a longer path the smallest RTT is
-//! wrong until [`crate::handbrake::compete`] has it replaced. Where a rate is changed without a new plan, the rate asked for is the new one, though some
-//! of the interval's packets were sent at the old one: bytes per packet swing by a per cent or two with it, and a fast start's intervals look
-//! limited.
+//! Limits: the RTT range needs a queue now and then to mean something. Below 2 % of the RTT the class is mostly
+//! "unknown", and the floor may only reach 2 %, or up to 5 % where no more packets pass in a row than so many losses
+//! allow. After a route change to a longer path the smallest RTT is wrong until [`crate::handbrake::compete`] has it
+//! replaced. Where a rate is changed without a new plan, the rate asked for is the new one, though some of the
+//! interval's packets were sent at the old one: bytes per packet swing by a per cent or two with it, and a fast start's
+//! intervals look limited.
 
 mod by_rate;
 mod interval;
@@ -54,17 +56,19 @@ use window::WindowMax;
 
 /// Packets per ACK believed at most. Source: a 64 kB GRO bundle of 9000-byte to 536-byte segments, several merged.
 const PKTS_PER_ACK_MAX: f64 = 256.0;
-/// RTT samples that make a goodput: it is the spacing of ACKs. Source: a short interval of a slow flow holds two delayed
-/// ACKs; with 4, such a flow stood for 10 s at the ceiling of the goodput it had before.
+/// RTT samples that make a goodput: it is the spacing of ACKs. Source: a short interval of a slow flow holds two
+/// delayed ACKs; with 4, such a flow stood for 10 s at the ceiling of the goodput it had before.
 const GOODPUT_MIN_SAMPLES: f64 = 2.0;
-/// A buffer that holds less, in smallest RTTs, is full before RTTs tell. Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25
-/// packets; 30 paths with .02 to 1.5 BDP stay as they are.
+/// A buffer that holds less, in smallest RTTs, is full before RTTs tell. Source: simulated, 40 paths with 2 to 8 wide
+/// flows at 5 to 25 packets; 30 paths with .02 to 1.5 BDP stay as they are.
 const SMALL_BUFFER_RTTS: f64 = 0.15;
-/// Smallest RTT below which a receiver is near: three of the kernel's bursts. Source: simulated, 120 paths (`near.toml`): several flows use .996 of them, at a Jain's
-/// index of .966, for .991 and .936 with 2 ms; with 4 ms six flows on two packets each at small buffers have .956 for .967. With 1 ms one flow uses .960 for .998.
+/// Smallest RTT below which a receiver is near: three of the kernel's bursts. Source: simulated, 120 paths
+/// (`near.toml`): several flows use .996 of them, at a Jain's index of .966, for .991 and .936 with 2 ms; with 4 ms six
+/// flows on two packets each at small buffers have .956 for .967. With 1 ms one flow uses .960 for .998.
 const NEAR_RTT: Micros = Micros::new(3000);
-/// A path that holds no more full packets in its smallest RTT is narrow: there a packet's time is much of what a climber takes for a queue.
-/// Source: simulated, 48 crowds, six seeds: Jain's index .889 with 16, 32 and without, .880 where all paths are.
+/// A path that holds no more full packets in its smallest RTT is narrow: there a packet's time is much of what a
+/// climber takes for a queue. Source: simulated, 48 crowds, six seeds: Jain's index .889 with 16, 32 and without, .880
+/// where all paths are.
 const NARROW_PATH_PKTS: f64 = 32.0;
 /// A smaller loss floor has no deviation to speak of.
 const FLOOR_NONE: f64 = 5e-4;
@@ -74,16 +78,17 @@ const SACK_DELAY_RTTS: f64 = 1.25 * 0.05;
 const SACK_DELAY_MAX: Micros = Micros::new(1250);
 /// So little is no queue, however short the path: timers and batches make as much.
 const NO_QUEUE: Micros = Micros::new(500);
-/// A queue of less than this part of the smallest RTT is low, however small its range is. Source: simulated, 20 streams of 5 Mbit/s at 1 %
-/// of loss, whose queue hardly moves: their worst second 3.8 to 4.7 Mbit/s; .03 to .25 the same, .02 not.
+/// A queue of less than this part of the smallest RTT is low, however small its range is. Source: simulated, 20 streams
+/// of 5 Mbit/s at 1 % of loss, whose queue hardly moves: their worst second 3.8 to 4.7 Mbit/s; .03 to .25 the same, .02
+/// not.
 const LOW_QUEUE: f64 = 0.05;
 /// The kernel paces so much at a time. Source: Linux `tcp_tso_autosize`.
 const BURST: Micros = Micros::new(1000);
-/// Smallest RTT from which the kernel's bursts are so small a part of it that flows which share a small buffer do not lose anywhere.
-/// Source: simulated, two to six flows at 3 to 12 packets, 11 to 40 ms: 2.75 % lost, with 10 ms 3.17.
+/// Smallest RTT from which the kernel's bursts are so small a part of it that flows which share a small buffer do not
+/// lose anywhere. Source: simulated, two to six flows at 3 to 12 packets, 11 to 40 ms: 2.75 % lost, with 10 ms 3.17.
 const FAR_RTT: Micros = Micros::new(20_000);
-/// Smallest RTT below which those bursts lose what the rate alone would not: four of them. Source: simulated, 150 paths that flows share: Jain's index .948,
-/// as without any answer to policers; .946 with two.
+/// Smallest RTT below which those bursts lose what the rate alone would not: four of them. Source: simulated, 150 paths
+/// that flows share: Jain's index .948, as without any answer to policers; .946 with two.
 const BURSTY_RTT: Micros = Micros::new(4000);
 /// How long the largest RTT is remembered: long enough to hold a few full queues, short enough to forget a startup.
 const RTT_MAX_WINDOW: Micros = Micros::new(30_000_000);
@@ -99,7 +104,8 @@ pub struct Estimator {
     /// What `shortest_neg` and `longest` come to now, us: asked many times per report. Zero if there are none.
     rtt_min: u32,
     longest_rtt: u32,
-    /// Smallest RTT of an interval that was sent in full, and what a full packet takes at the bottleneck, us; zero if not known.
+    /// Smallest RTT of an interval that was sent in full, and what a full packet takes at the bottleneck, us; zero if
+    /// not known.
     full_rtt: u32,
     packet_time: u32,
     floor: LossFloor,
@@ -290,8 +296,9 @@ impl Estimator {
             .map_or_else(|| self.srtt(), |us| Micros::new(us.get().into()))
     }
 
-    /// Smallest RTT of full packets, from which a queue is measured. A short one, as an application's request is, is through the
-    /// bottleneck sooner, by a full packet's time at most. That matters on a path that is known to hold few of them.
+    /// Smallest RTT of full packets, from which a queue is measured. A short one, as an application's request is, is
+    /// through the bottleneck sooner, by a full packet's time at most. That matters on a path that is known to hold few
+    /// of them.
     #[must_use]
     pub fn rtt_floor(&self) -> Micros {
         let smallest = self.rtt_min();
@@ -360,7 +367,8 @@ impl Estimator {
         self.rtt_range() < self.rtt_noise()
     }
 
-    /// How long the queue is that all losses meet, if they all meet the same one. To a near receiver that is always doubtful.
+    /// How long the queue is that all losses meet, if they all meet the same one. To a near receiver that is always
+    /// doubtful.
     fn met_height(&self) -> Option<Micros> {
         let height = self.met.height(self.rtt_min(), self.rtt_noise());
         height.filter(|_| !self.is_near())
@@ -377,7 +385,8 @@ impl Estimator {
         rtt_min >= FAR_RTT && self.met.lies_anywhere(rtt_min)
     }
 
-    /// Whether the receiver is so near that the kernel's bursts are longer than the path, and a host's pauses longer than its queue.
+    /// Whether the receiver is so near that the kernel's bursts are longer than the path, and a host's pauses longer
+    /// than its queue.
     #[must_use]
     pub fn is_near(&self) -> bool {
         self.has_rtt() && self.rtt_min() < NEAR_RTT
@@ -395,7 +404,8 @@ impl Estimator {
         self.rtt_range() < self.rtt_min() * SMALL_BUFFER_RTTS
     }
 
-    /// Whether the path was never seen to hold a burst of this length, whose packets are then lost anywhere in its range.
+    /// Whether the path was never seen to hold a burst of this length, whose packets are then lost anywhere in its
+    /// range.
     #[must_use]
     pub fn holds_less_than(&self, burst: Micros) -> bool {
         self.has_small_buffer() && self.rtt_range() < burst + self.sack_delay()
@@ -473,8 +483,8 @@ impl Estimator {
         self.loss_beyond(mi, if congestive { 0.0 } else { 2.0 })
     }
 
-    /// Loss beyond so many deviations of the most that can be the path's own: of the floor, or of what lets as many packets pass in a row
-    /// as have passed. What comes in bursts deviates more.
+    /// Loss beyond so many deviations of the most that can be the path's own: of the floor, or of what lets as many
+    /// packets pass in a row as have passed. What comes in bursts deviates more.
     #[must_use]
     pub fn clear_loss(&self, mi: &Mi, sigmas: f64) -> f64 {
         let own = self.loss_floor().max(self.floor.most());
@@ -498,8 +508,8 @@ impl Estimator {
     }
 }
 
-/// Loss beyond a part that the path loses by itself and so many deviations of that, whose variance is `dispersion` times that of
-/// independent losses.
+/// Loss beyond a part that the path loses by itself and so many deviations of that, whose variance is `dispersion`
+/// times that of independent losses.
 fn beyond(mi: &Mi, own: f64, dispersion: f64, sigmas: f64) -> f64 {
     let noise = sigmas * (own * (1.0 - own) * dispersion / mi.pkts().max(1.0)).sqrt();
     (mi.loss() - own - noise).max(0.0)

@@ -1,15 +1,16 @@
 //! Bounds how many reports all flows together send, so that the agent keeps up with many of them.
 //!
 //! A flow reports about once per monitor interval, so with *n* active flows an interval of *n / limit* seconds bounds
-//! the sum to about *limit* reports per second, whatever their RTTs are. The governor counts the flows that reported in each
-//! window and derives that floor; the agent raises the flows' shortest interval (`--mi-min`) to it. Only flows with
-//! shorter intervals notice. The price is a slower reaction of low-RTT flows on a crowded server, instead of an agent
-//! that falls behind for all of them.
+//! the sum to about *limit* reports per second, whatever their RTTs are. The governor counts the flows that reported in
+//! each window and derives that floor; the agent raises the flows' shortest interval (`--mi-min`) to it. Only flows
+//! with shorter intervals notice. The price is a slower reaction of low-RTT flows on a crowded server, instead of an
+//! agent that falls behind for all of them.
 //!
-//! Limits: a plan begins with a report of what came before it, so that a flow of Vivace reports up to twice per interval where its RTT is
-//! far below that. An interval is never longer than five seconds. The count is a window old, so a burst of new flows is felt for one window. The fast start's slots, and the
-//! intervals of climber and competitor, follow the RTT below `--mi-min`, too, and are not governed; they last for eight and
-//! four packets at least, so that what the path carries bounds their reports.
+//! Limits: a plan begins with a report of what came before it, so that a flow of Vivace reports up to twice per
+//! interval where its RTT is far below that. An interval is never longer than five seconds. The count is a window old,
+//! so a burst of new flows is felt for one window. The fast start's slots, and the intervals of climber and competitor,
+//! follow the RTT below `--mi-min`, too, and are not governed; they last for eight and four packets at least, so that
+//! what the path carries bounds their reports.
 
 use crate::units::Micros;
 

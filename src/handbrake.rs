@@ -9,10 +9,10 @@
 //! | [`mod@ceiling`] | nothing that pushes back | bounds the rate by the best goodput |
 //! | [`mod@overshoot`] | a step up that only filled the queue | goes back below what arrived, not just to the last rate |
 //!
-//! The first four are small structs with a hold-off of their own, since a cut needs 2 RTTs until its effect is reported. Rules know
-//! nothing of Vivace, and Vivace sees a rule's action only as a new central rate around which it probes. The first rule
-//! that wants to act does; the order is that of the table. The last two bound where Vivace goes, and what follows an overshoot tells
-//! whose path it is ([`sharing`]).
+//! The first four are small structs with a hold-off of their own, since a cut needs 2 RTTs until its effect is
+//! reported. Rules know nothing of Vivace, and Vivace sees a rule's action only as a new central rate around which it
+//! probes. The first rule that wants to act does; the order is that of the table. The last two bound where Vivace goes,
+//! and what follows an overshoot tells whose path it is ([`sharing`]).
 
 pub mod ceiling;
 pub mod compete;
@@ -40,11 +40,11 @@ use crate::units::{Micros, Rate};
 const BELOW_GOODPUT: f64 = 0.95;
 /// A standing queue of so many packets is always tolerated. Source: earlier simulation, not derived anew.
 const QUEUE_MIN_PKTS: f64 = 4.0;
-/// A standing queue of so many of our own bursts is always tolerated. Source: measured at 150 Mbit/s, 3 ms; simulated, 40 paths below 9
-/// ms: Jain's index .979, with 2.5 .947, since climbers yield sooner.
+/// A standing queue of so many of our own bursts is always tolerated. Source: measured at 150 Mbit/s, 3 ms; simulated,
+/// 40 paths below 9 ms: Jain's index .979, with 2.5 .947, since climbers yield sooner.
 const QUEUE_MIN_BURSTS: f64 = 1.5;
-/// A queue of so many times the tolerated part of an RTT stands high. Source: simulated beside Cubic, and with 30 to 100 flows of our
-/// own, whose queue stands between once and twice what they tolerate.
+/// A queue of so many times the tolerated part of an RTT stands high. Source: simulated beside Cubic, and with 30 to
+/// 100 flows of our own, whose queue stands between once and twice what they tolerate.
 const STANDS_HIGH: f64 = 3.0;
 /// A flow that sends less than this part of its rate does not use it.
 const IDLE: f64 = 0.85;
@@ -52,13 +52,15 @@ const IDLE: f64 = 0.85;
 const BURSTS_PER_SEC: f64 = 1024.0;
 const BURST_MAX_BYTES: f64 = 65_536.0;
 
-/// A deviation of RTTs beyond this part of the tolerated queue is jitter, and counts so many times more. Where no packet overtakes
-/// another, all wait for the latest, and even the smallest RTT is far above the path's; but the queue of a crowd makes RTTs deviate,
-/// too. Source: simulated on 72 paths with jitter of .2 to 1.25 of the RTT, mean use: .73 without, .81 with 3 beyond a quarter,
-/// .83 with 4 beyond a fifth, and with 2.5 deviations of any size, with which 30 flows that start take each other for competitors.
+/// A deviation of RTTs beyond this part of the tolerated queue is jitter, and counts so many times more. Where no
+/// packet overtakes another, all wait for the latest, and even the smallest RTT is far above the path's; but the queue
+/// of a crowd makes RTTs deviate, too. Source: simulated on 72 paths with jitter of .2 to 1.25 of the RTT, mean use:
+/// .73 without, .81 with 3 beyond a quarter, .83 with 4 beyond a fifth, and with 2.5 deviations of any size, with which
+/// 30 flows that start take each other for competitors.
 const JITTER_PART: f64 = 0.2;
 const JITTER_GAIN: f64 = 4.0;
-/// Deviations by which RTTs may differ and be the same. Source: the same paths, mean use: .80 with none, .83 with these.
+/// Deviations by which RTTs may differ and be the same. Source: the same paths, mean use: .80 with none, .83 with
+/// these.
 const SAME_SIGMAS: f64 = 2.5;
 
 /// What a rule sees of one report.
@@ -173,7 +175,8 @@ pub enum Action {
     },
 }
 
-/// A rule. It is asked once per interval of the current plan that was sent at an asked rate: in VIVACE, and for a queue in CRUISE, too.
+/// A rule. It is asked once per interval of the current plan that was sent at an asked rate: in VIVACE, and for a queue
+/// in CRUISE, too.
 pub trait Rule {
     /// The reason that its actions carry.
     fn reason(&self) -> Reason;

@@ -24,17 +24,18 @@ pub(crate) fn without_comments(source: &str) -> String {
     lines.join("\n")
 }
 
-/// One report of the program: sums over the ACKs of one slot. Where `n` is 0 no ACK carried an RTT sample, and only `tag`, `sdur`, `dlv` and
-/// `lost` mean anything.
+/// One report of the program: sums over the ACKs of one slot. Where `n` is 0 no ACK carried an RTT sample, and only
+/// `tag`, `sdur`, `dlv` and `lost` mean anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawReport {
-    /// `plan * 32 + slot`, plus 16 if a retransmission timeout caused the report. The slot is 0 for what was sent before the plan, 1 to 4,
-    /// 5 for the holding rate, and before the first plan 9, or 10 with the ACK of all that was written.
+    /// `plan * 32 + slot`, plus 16 if a retransmission timeout caused the report. The slot is 0 for what was sent
+    /// before the plan, 1 to 4, 5 for the holding rate, and before the first plan 9, or 10 with the ACK of all that was
+    /// written.
     pub tag: u64,
     /// How long packets of this slot were being sent, µs. 0 in slot 0, and where a timeout caused the report.
     pub sdur: u64,
-    /// Packets that arrived (acknowledged, selectively acknowledged, or twice by a D-SACK), modulo 2^32, less those that `lost` has for
-    /// marks.
+    /// Packets that arrived (acknowledged, selectively acknowledged, or twice by a D-SACK), modulo 2^32, less those
+    /// that `lost` has for marks.
     pub dlv: u64,
     /// Packets found lost, less earlier ones found to have been late only, and one for every RTT with ECN marks.
     pub lost: u64,
@@ -147,7 +148,8 @@ impl RawReport {
         self.tag & 16 != 0
     }
 
-    /// Whether it came, before the first plan, with the ACK of all that was written: what comes next is a flight of its own.
+    /// Whether it came, before the first plan, with the ACK of all that was written: what comes next is a flight of its
+    /// own.
     #[must_use]
     pub fn ends_flight(&self) -> bool {
         self.tag & 15 == 10

@@ -12,9 +12,9 @@
 //! | `params` | `flow`, `params`: the flow's parameters change; with `flow` null, those of the flows that start later |
 //! | `end` | `flow`, `at_s` |
 //!
-//! A `decision` holds `phase`, `reason`, `rate` (bytes/s), `cwnd` (bytes), and `told`: null, `{"run": {plan, rates, hold,
-//! mi_us}}`, `{"steer": {rate, mi_us}}` or `"window"`. Rates are rounded to whole bytes per second, as they are sent.
-//! Everything else is an input. `docs/records.md` explains each member.
+//! A `decision` holds `phase`, `reason`, `rate` (bytes/s), `cwnd` (bytes), and `told`: null, `{"run": {plan, rates,
+//! hold, mi_us}}`, `{"steer": {rate, mi_us}}` or `"window"`. Rates are rounded to whole bytes per second, as they are
+//! sent. Everything else is an input. `docs/records.md` explains each member.
 //!
 //! Since a controller is a function of parameters, seed and reports, [`Replay`] repeats every decision of a record.
 //! Readers ignore members they do not know; a change of meaning raises the version.

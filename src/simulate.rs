@@ -1,4 +1,5 @@
-//! The agent's flows for the simulator: the production programs on ccp-vm, and the production controller as their agent.
+//! The agent's flows for the simulator: the production programs on ccp-vm, and the production controller as their
+//! agent.
 
 use crate::controller::{Controller, FlowStart};
 use crate::exp;
@@ -32,9 +33,9 @@ pub struct Decided {
     pub cwnd: Bytes,
 }
 
-/// The decisions of one flow, in order of time: those that told the datapath something, or changed rate or phase. Clones
-/// share one log, so one may be kept while the simulation owns the other. Memory is bounded: beyond its limit, further
-/// decisions are only counted.
+/// The decisions of one flow, in order of time: those that told the datapath something, or changed rate or phase.
+/// Clones share one log, so one may be kept while the simulation owns the other. Memory is bounded: beyond its limit,
+/// further decisions are only counted.
 #[derive(Clone, Debug)]
 pub struct DecisionLog(Rc<RefCell<Kept>>);
 

@@ -1,9 +1,9 @@
 //! Bytes that somebody else writes.
 //!
-//! A terminal that is stopped, a log service that hangs and a slow disk make whoever writes to them wait, and the thread
-//! that drives flows must not: after 100 ms without it the datapath takes all of them. So it puts its bytes into memory,
-//! and a thread of their own writes them. The memory has a bound; what does not fit is refused as a whole and at once, and
-//! what to make of that is for the caller: a log goes on with a gap, a record ends.
+//! A terminal that is stopped, a log service that hangs and a slow disk make whoever writes to them wait, and the
+//! thread that drives flows must not: after 100 ms without it the datapath takes all of them. So it puts its bytes into
+//! memory, and a thread of their own writes them. The memory has a bound; what does not fit is refused as a whole and
+//! at once, and what to make of that is for the caller: a log goes on with a gap, a record ends.
 //!
 //! Everything that was accepted is written, at the latest when the spool is dropped, which waits for it.
 
@@ -75,7 +75,8 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Starts the thread, which has no capabilities. `write` gets all bytes in their order and says whether it can go on.
+    /// Starts the thread, which has no capabilities. `write` gets all bytes in their order and says whether it can go
+    /// on.
     ///
     /// # Errors
     /// If there can be no such thread.

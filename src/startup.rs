@@ -9,30 +9,30 @@
 //! ```
 //!
 //! The rate climbs a little with every report instead of doubling at once. So it doubles once per RTT, although a slot
-//! is known only an RTT after it ended, and it is never credited with more than what a slot has really sent. A ramp that
-//! passes the capacity has less in the queue when that shows than a step that was nearly twice the capacity. A report
-//! never lets the rate grow for longer than the time since the last growth.
+//! is known only an RTT after it ended, and it is never credited with more than what a slot has really sent. A ramp
+//! that passes the capacity has less in the queue when that shows than a step that was nearly twice the capacity. A
+//! report never lets the rate grow for longer than the time since the last growth.
 //!
 //! The first slot lasts an RTT, since the datapath changes slots with ACKs and those of the initial window are in. It
-//! sends three initial windows, and the second begins where a ramp from two would be. The congestion window is the initial one until
-//! the ACKs of that are in or have had their time, and then stays within it plus one and a half times what was delivered, the initial
-//! window at least: its ACKs tell that the path carries it. So a first rate that is too high for the path floods it little more than
-//! slow start would.
-//! Leaving is followed by a drain.
+//! sends three initial windows, and the second begins where a ramp from two would be. The congestion window is the
+//! initial one until the ACKs of that are in or have had their time, and then stays within it plus one and a half times
+//! what was delivered, the initial window at least: its ACKs tell that the path carries it. So a first rate that is too
+//! high for the path floods it little more than slow start would. Leaving is followed by a drain.
 //!
-//! Where the ACKs of the initial window tell the path's rate ([`train`]), the second RTT is sent at four fifths of it, five
-//! initial windows at most, and the ramp passes it only by little more than what has arrived. Where a fifth more arrives, the
-//! train was wrong. Where it was, or told nothing, something besides a queue holds packets back: there a long RTT is watched for one and a
-//! half RTTs before it ends the start; and one that ends a start is looked at again when its queue should be gone ([`watch`]).
+//! Where the ACKs of the initial window tell the path's rate ([`train`]), the second RTT is sent at four fifths of it,
+//! five initial windows at most, and the ramp passes it only by little more than what has arrived. Where a fifth more
+//! arrives, the train was wrong. Where it was, or told nothing, something besides a queue holds packets back: there a
+//! long RTT is watched for one and a half RTTs before it ends the start; and one that ends a start is looked at again
+//! when its queue should be gone ([`watch`]).
 //!
 //! Four signs, because each has a blind spot: ACK spacing needs many samples (and says nothing of delayed ACKs with
 //! few, nor after the first plan, whose slots alone know how long they were being sent), the slope needs a queue that
-//! grows during the slot, and a second slot of it where RTTs jitter, the queue needs a known smallest RTT and is taken less the jitter, and
-//! loss must be told from the random loss of a radio link. Behind a queue that others keep full, loss is the only one: the
-//! smallest RTT already has the queue in it. So losses of all slots together end the start, too, and those of one slot
-//! slow it, by as much as they are. Where half of the initial window was lost, the second RTT has no more than that part of its rate that arrived,
-//! and a slot that leaves no growth ends the start. A first start bears a tenth, since the path's own losses are unknown; a restart knows them, and
-//! bears little more.
+//! grows during the slot, and a second slot of it where RTTs jitter, the queue needs a known smallest RTT and is taken
+//! less the jitter, and loss must be told from the random loss of a radio link. Behind a queue that others keep full,
+//! loss is the only one: the smallest RTT already has the queue in it. So losses of all slots together end the start,
+//! too, and those of one slot slow it, by as much as they are. Where half of the initial window was lost, the second
+//! RTT has no more than that part of its rate that arrived, and a slot that leaves no growth ends the start. A first
+//! start bears a tenth, since the path's own losses are unknown; a restart knows them, and bears little more.
 //!
 //! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
 //! products come to stand in the queue. A buffer of one loses some of that.
@@ -73,12 +73,14 @@ const QUEUE_SAMPLES: f64 = 2.0;
 /// Part of the growth (in octaves) after a hint of spacing and of a slope.
 const HINT_SPACING_PART: f64 = 0.33;
 const HINT_SLOPE_PART: f64 = 0.14;
-/// Loss of a slot that leaves nothing of the growth, and lost packets from which on loss counts. Source: simulated, crowds that start
-/// one after the other (Jain's index on 81 paths .69 without, .72 with it); at .1 no better, and paths with loss are filled later.
+/// Loss of a slot that leaves nothing of the growth, and lost packets from which on loss counts. Source: simulated,
+/// crowds that start one after the other (Jain's index on 81 paths .69 without, .72 with it); at .1 no better, and
+/// paths with loss are filled later.
 const HALT_LOSS: f64 = 0.2;
 const HALT_PKTS: f64 = 2.0;
-/// Packets of a slot, or of the start, and lost ones among them, that tell of a full path; and the deviations of a loss of 10 % that
-/// their part must be above the tolerated one: a start looks at fifteen slots, but their sum is one figure.
+/// Packets of a slot, or of the start, and lost ones among them, that tell of a full path; and the deviations of a loss
+/// of 10 % that their part must be above the tolerated one: a start looks at fifteen slots, but their sum is one
+/// figure.
 const LOSSY_PKTS: f64 = 16.0;
 const LOSSY_LOST: f64 = 3.0;
 const SLOT_LOSS_SIGMAS: f64 = 4.0;
@@ -89,17 +91,17 @@ const PLATEAU_RTTS: f64 = 4.0;
 const CEILING: f64 = 1.5;
 /// No report lets the rate grow for longer than this.
 const LONGEST_RAMP_RTTS: f64 = 1.5;
-/// The rate stays below this many times the goodput of the last RTT: an application that sends in bursts cannot push the
-/// rate beyond it.
+/// The rate stays below this many times the goodput of the last RTT: an application that sends in bursts cannot push
+/// the rate beyond it.
 const OVER_GOODPUT: f64 = 4.0;
 
-/// The second RTT's rate, as a part of what the train tells, and in initial windows per RTT, at most. Source: simulated, downloads
-/// of 1 MB over 24 paths, and over 10 paths that others fill: 3 windows take 6 and 15 % longer, 8 take 5 % less, but lose an
-/// eighth more in the latter.
+/// The second RTT's rate, as a part of what the train tells, and in initial windows per RTT, at most. Source:
+/// simulated, downloads of 1 MB over 24 paths, and over 10 paths that others fill: 3 windows take 6 and 15 % longer, 8
+/// take 5 % less, but lose an eighth more in the latter.
 const SECOND_PART: f64 = 0.8;
 const SECOND_WINDOWS: f64 = 5.0;
-/// How far a report may lift the rate above the best goodput, where that is beyond what the train tells; and how much more must
-/// arrive for it to be wrong.
+/// How far a report may lift the rate above the best goodput, where that is beyond what the train tells; and how much
+/// more must arrive for it to be wrong.
 const BEYOND_TRAIN: f64 = 1.15;
 const TRAIN_WRONG: f64 = 1.2;
 
@@ -107,8 +109,9 @@ const TRAIN_WRONG: f64 = 1.2;
 const HISTORY: usize = 8;
 /// Growth per RTT of a restart. Source: upstream's growth.
 const RESTART_GAIN: f64 = 1.5;
-/// Loss beyond the path's own that does not end a restart. Source: simulated, a thousand flows on 2.5 packets each: where a restart
-/// may lose 10 %, as a start, one of them takes a sixth of the path from those who yield to their losses.
+/// Loss beyond the path's own that does not end a restart. Source: simulated, a thousand flows on 2.5 packets each:
+/// where a restart may lose 10 %, as a start, one of them takes a sixth of the path from those who yield to their
+/// losses.
 const RESTART_LOSS: f64 = 0.02;
 
 /// Where to go on, over the best goodput; and over the rate, if no goodput is known. Source: simulated on
@@ -222,7 +225,8 @@ impl Startup {
         }
     }
 
-    /// Takes ACKs of the initial window, and whether all that was sent is acknowledged now; returns what they are with those before.
+    /// Takes ACKs of the initial window, and whether all that was sent is acknowledged now; returns what they are with
+    /// those before.
     pub fn note_acks(&mut self, now: Micros, mi: &Mi, over: bool) -> Train {
         let rtt = mi.rtt.map(|rtt| rtt.min);
         self.train.note(now, mi.delivered_pkts, rtt, over);
@@ -243,14 +247,15 @@ impl Startup {
         self.path.map_or(rate, |path| rate.min(path))
     }
 
-    /// A restart, which grows more carefully than a first start; on a path that is known to be wider with the first plan, since
-    /// the present rate has arrived.
+    /// A restart, which grows more carefully than a first start; on a path that is known to be wider with the first
+    /// plan, since the present rate has arrived.
     #[must_use]
     pub fn again(est: &Estimator, at_once: bool) -> Self {
         Self::restart(est, at_once, false)
     }
 
-    /// A restart of a flow that has all of its path, which has become wider: what it ends with is what the path carries.
+    /// A restart of a flow that has all of its path, which has become wider: what it ends with is what the path
+    /// carries.
     #[must_use]
     pub fn wider(est: &Estimator) -> Self {
         Self::restart(est, true, true)
@@ -412,8 +417,8 @@ impl Startup {
         lossy
     }
 
-    /// Whether a long RTT is no sign yet, and the rate is held: for a first start whose path's rate is not known, and that has lost
-    /// nothing.
+    /// Whether a long RTT is no sign yet, and the rate is held: for a first start whose path's rate is not known, and
+    /// that has lost nothing.
     fn is_watched(&mut self, mi: &Mi, est: &Estimator) -> bool {
         let careful = self.path.is_some() || self.restart.is_some() || self.lost_pkts > 0.0;
         mi.rtt

@@ -13,8 +13,9 @@
 //! This is the *intent* of `tcp_pk3c_main.c`, as its comments and constants give it, on this datapath's exact
 //! attribution of ACKs to intervals; what the module computes differs in places (wrong variables, 32-bit overflows,
 //! ACKs credited to the wrong rate). It is therefore kind to the module. Its handbrakes: in START, throughput below a
-//! third of the rate ends it at 1.5 times the throughput, and the rate stays below twice the throughput; elsewhere, more
-//! than 5 % loss cuts the rate to 3/4, or to 8/9 in the lower quarter of the rates seen, and then not for 40 intervals.
+//! third of the rate ends it at 1.5 times the throughput, and the rate stays below twice the throughput; elsewhere,
+//! more than 5 % loss cuts the rate to 3/4, or to 8/9 in the lower quarter of the rates seen, and then not for 40
+//! intervals.
 //!
 //! Limits, which are the module's: utility is linear in the rate, so from 4 % of loss on it is negative, and a fair
 //! share is no better than another.

@@ -18,20 +18,21 @@
 //! Why it converges: U is strictly concave in x, so flows that share a bottleneck have one fair equilibrium. Four
 //! choices here differ from the paper. The order of trials is mirrored, H L L H or L H H L at random, so that a linear
 //! drift of the path cancels between the pairs. The step scales with the root of the rate (1 Mbit/s at 20 Mbit/s, as in
-//! the paper): it works at 1 Mbit/s and at 1 Gbit/s, yet small flows grow relatively faster. Trials are 3 % apart from the
-//! rate, not 5 %, since half of that distance is capacity left unused. Undecided probes widen
-//! only up to a limit and move the rate by up to 1 %, so that flows do not lock in step.
+//! the paper): it works at 1 Mbit/s and at 1 Gbit/s, yet small flows grow relatively faster. Trials are 3 % apart from
+//! the rate, not 5 %, since half of that distance is capacity left unused. Undecided probes widen only up to a limit
+//! and move the rate by up to 1 %, so that flows do not lock in step.
 //!
-//! On a narrow path no single interval of MOVE holds a rise of the RTT that stands out, while the queue of several steps together
-//! is long. So what has come to stand there since the trials that chose the direction counts as well.
+//! On a narrow path no single interval of MOVE holds a rise of the RTT that stands out, while the queue of several
+//! steps together is long. So what has come to stand there since the trials that chose the direction counts as well.
 //!
-//! Where a handbrake has gone back from a full queue (loss, overshoot), the rate is known that filled it: the edge. Steps
-//! towards it go half of the way, and beyond it each as far again as those before, until it is passed by a tenth: a flow
-//! that comes back in strides of a quarter fills a small buffer every twenty RTTs, and those who climb beside it lose as often,
-//! with far less time to regain what they lost. The smallest of these steps is a packet per RTT, whatever the rate. Beside others
-//! (see [`crate::handbrake::sharing`]) a flow that has only filled the queue comes back by that (or 1 % of a large rate) alone, from the trials'
-//! centre on: what is given up is a part of the rate, and equal additions with that make flows equal (Chiu and Jain, 1989), while half of the way is a
-//! part of the rate again, and leaves them as they are.
+//! Where a handbrake has gone back from a full queue (loss, overshoot), the rate is known that filled it: the edge.
+//! Steps towards it go half of the way, and beyond it each as far again as those before, until it is passed by a tenth:
+//! a flow that comes back in strides of a quarter fills a small buffer every twenty RTTs, and those who climb beside it
+//! lose as often, with far less time to regain what they lost. The smallest of these steps is a packet per RTT,
+//! whatever the rate. Beside others (see [`crate::handbrake::sharing`]) a flow that has only filled the queue comes
+//! back by that (or 1 % of a large rate) alone, from the trials' centre on: what is given up is a part of the rate, and
+//! equal additions with that make flows equal (Chiu and Jain, 1989), while half of the way is a part of the rate again,
+//! and leaves them as they are.
 //!
 //! Limits: one decision costs 2 RTTs in MOVE and about 5 in PROBE; below some 15 packets per RTT its gradients are
 //! noise (see [`crate::aimd`]). An interval that was not sent in full is never judged.
@@ -209,9 +210,9 @@ impl Vivace {
         }
     }
 
-    /// Takes the score of trial `index` (0 to 3; a later interval at the holding rate counts as 4), or `None` for one that
-    /// could not be judged. Returns the reason of the next round when this one is
-    /// over; [`Vivace::trials`] are then its rates.
+    /// Takes the score of trial `index` (0 to 3; a later interval at the holding rate counts as 4), or `None` for one
+    /// that could not be judged. Returns the reason of the next round when this one is over; [`Vivace::trials`] are
+    /// then its rates.
     pub fn judge(
         &mut self,
         index: usize,
@@ -271,8 +272,8 @@ impl Vivace {
         let trials = [a, b, c, d];
         // At a bound the trials are not around the rate.
         let middle = trials.iter().map(|(x, _)| x).sum::<f64>() / 4.0;
-        // The reference of the first step is the pair of winning trials: their rate with their utility. There are some, since
-        // rates that are all the same have no gradient.
+        // The reference of the first step is the pair of winning trials: their rate with their utility. There are some,
+        // since rates that are all the same have no gradient.
         let winners = trials
             .into_iter()
             .filter(|(x, _)| (x - middle) * direction > 0.0);

@@ -1,5 +1,5 @@
-//! The agent over portus' own run loop and CCP's messages as bytes: a scripted datapath creates flows, sends reports, and
-//! sees what comes back.
+//! The agent over portus' own run loop and CCP's messages as bytes: a scripted datapath creates flows, sends reports,
+//! and sees what comes back.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -140,8 +140,8 @@ impl Ipc for Script {
     }
 }
 
-/// What the agent logged, of all tests of this file: a subscriber of one thread only would miss lines, because `tracing`
-/// remembers a callsite as disabled when a thread without a subscriber comes first.
+/// What the agent logged, of all tests of this file: a subscriber of one thread only would miss lines, because
+/// `tracing` remembers a callsite as disabled when a thread without a subscriber comes first.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,5 +1,5 @@
-//! Closed loops: the real program and controller over a model path. Each test holds a bound on the seeds in [`SEEDS`] and
-//! prints the figures; it guards against regressions and is no proof for other seeds.
+//! Closed loops: the real program and controller over a model path. Each test holds a bound on the seeds in [`SEEDS`]
+//! and prints the figures; it guards against regressions and is no proof for other seeds.
 //!
 //! `cargo test --test algorithm_closed_loop -- --nocapture` shows the table.
 

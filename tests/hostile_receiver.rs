@@ -1,7 +1,8 @@
 //! Receivers that lie, in the simulator: which bounds hold, beside what Cubic does for the same receiver.
 //!
-//! A flow to a liar shares 50 Mbit/s, 40 ms and one bandwidth-delay product of queue with an honest Cubic flow. What the
-//! honest flow keeps tells the harm. `cargo test --release --test hostile_receiver -- --nocapture` shows the figures.
+//! A flow to a liar shares 50 Mbit/s, 40 ms and one bandwidth-delay product of queue with an honest Cubic flow. What
+//! the honest flow keeps tells the harm. `cargo test --release --test hostile_receiver -- --nocapture` shows the
+//! figures.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,13 +19,13 @@ const RATE_BPS: u64 = 50_000_000;
 const RTT_NS: u64 = 40 * MILLISECOND;
 const RUN_S: u64 = 20;
 const SEEDS: [u64; 2] = [1, 2];
-/// In flight at most, whatever is acknowledged, bytes: a socket's buffer. Cubic towards a receiver that hides all losses has
-/// no other limit.
+/// In flight at most, whatever is acknowledged, bytes: a socket's buffer. Cubic towards a receiver that hides all
+/// losses has no other limit.
 const BUFFER: u64 = 1 << 20;
 /// What the flow to the liar may send at most, Mbit/s: twice the path.
 const MAX_MBPS: f64 = 100.0;
-/// What the honest flow keeps of what it has beside another honest Cubic flow, or beside Cubic's to the same liar, whichever is
-/// less.
+/// What the honest flow keeps of what it has beside another honest Cubic flow, or beside Cubic's to the same liar,
+/// whichever is less.
 const KEPT: f64 = 0.9;
 /// Bursts and the retransmissions of timeouts are not paced.
 const SLACK: f64 = 1.05;

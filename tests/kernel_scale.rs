@@ -21,9 +21,10 @@ const MEASURED: Duration = Duration::from_secs(6);
 const END: Duration = Duration::from_secs(40);
 /// Share of one core.
 const CPU_LIMIT: f64 = 0.2;
-/// Connections that may deliver nothing in the [`MEASURED`] time. A thousand initial windows are more than twice what the path
-/// holds, and whoever loses the same segment four times over in the first seconds waits that long for its retransmission timer,
-/// under any congestion control: in three runs 16, 44 and 53 of a thousand of Cubic's did, 9 to 41 of BBR's.
+/// Connections that may deliver nothing in the [`MEASURED`] time. A thousand initial windows are more than twice what
+/// the path holds, and whoever loses the same segment four times over in the first seconds waits that long for its
+/// retransmission timer, under any congestion control: in three runs 16, 44 and 53 of a thousand of Cubic's did, 9 to
+/// 41 of BBR's.
 const SILENT_MAX: usize = 100;
 /// The agent must have driven the median flow, and every flow, for at least this share of its life.
 const DRIVEN_MEDIAN: f64 = 0.99;

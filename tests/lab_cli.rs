@@ -1,5 +1,5 @@
-//! `pk3c-ccp lab` on the command line: what it lists, suites that are killed and go on, and what it says when it cannot.
-//! Runs are simulated here, so none of this needs root; tests/kernel_lab.rs has those with the kernel's TCP.
+//! `pk3c-ccp lab` on the command line: what it lists, suites that are killed and go on, and what it says when it
+//! cannot. Runs are simulated here, so none of this needs root; tests/kernel_lab.rs has those with the kernel's TCP.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

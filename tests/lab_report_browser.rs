@@ -1,9 +1,9 @@
 //! The page of `pk3c-ccp lab report --html` in a real browser: Chromium, headless, without a network.
 //!
-//! A harness page holds the report in a frame of a given width and measures it: whether anything is wider than the frame, whether
-//! every figure is drawn and its text large enough to read, and how text contrasts with its background. What pages write to the
-//! console comes from Chromium's log. The harness is shown a broken page, too: an instrument that finds nothing proves
-//! nothing. Without Chromium (Debian: `chromium`) the tests say so and are skipped.
+//! A harness page holds the report in a frame of a given width and measures it: whether anything is wider than the
+//! frame, whether every figure is drawn and its text large enough to read, and how text contrasts with its background.
+//! What pages write to the console comes from Chromium's log. The harness is shown a broken page, too: an instrument
+//! that finds nothing proves nothing. Without Chromium (Debian: `chromium`) the tests say so and are skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,6 @@
-//! The production program and controller in the simulator: loss detection, retransmissions and pacing as a kernel does them.
-//! The bounds are those of `algorithm_closed_loop` where the path is the same; each holds on the seeds in [`SEEDS`].
+//! The production program and controller in the simulator: loss detection, retransmissions and pacing as a kernel does
+//! them. The bounds are those of `algorithm_closed_loop` where the path is the same; each holds on the seeds in
+//! [`SEEDS`].
 //!
 //! `cargo test --test simulation -- --nocapture` shows the figures.
 
@@ -111,7 +112,8 @@ fn bursts_of_loss_cost_little() {
     });
 }
 
-/// For longer than the start's queue is remembered: behind a buffer of one BDP, and one of 20 packets, which RTTs do not show.
+/// For longer than the start's queue is remembered: behind a buffer of one BDP, and one of 20 packets, which RTTs do
+/// not show.
 #[test]
 fn bursts_of_loss_cost_little_for_long() {
     let path = PathSpec::clean(100_000_000, 40 * MILLISECOND);
@@ -147,8 +149,8 @@ fn two_flows_share_fairly() {
     });
 }
 
-/// 260 packets per RTT each behind 14 packets of buffer: what tells is a loss now and then. Without an answer to that the first has most of
-/// the path for good.
+/// 260 packets per RTT each behind 14 packets of buffer: what tells is a loss now and then. Without an answer to that
+/// the first has most of the path for good.
 #[test]
 fn wide_flows_share_a_small_buffer() {
     let mut small = PathSpec::clean(140_000_000, 63 * MILLISECOND);
@@ -164,7 +166,8 @@ fn wide_flows_share_a_small_buffer() {
     assert!(mean >= 0.9, "{mean}");
 }
 
-/// A loss that clears where others are random would be one too many: a flow that yields to the path's own losses crawls.
+/// A loss that clears where others are random would be one too many: a flow that yields to the path's own losses
+/// crawls.
 #[test]
 fn random_loss_at_a_small_buffer_is_nobodys_flow() {
     let mut lossy = path();

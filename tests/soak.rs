@@ -4,9 +4,9 @@
 //! make soak
 //! ```
 //!
-//! Some flows live all day in one simulation, endless ones and streams with pauses. Beside it, hour by hour, downloads come
-//! and go in a simulation of their own, whose clock goes on where the last one's ended. What a simulation keeps of an ended
-//! flow are its results, so it is dropped at the hour's end, and nothing of it may stay.
+//! Some flows live all day in one simulation, endless ones and streams with pauses. Beside it, hour by hour, downloads
+//! come and go in a simulation of their own, whose clock goes on where the last one's ended. What a simulation keeps of
+//! an ended flow are its results, so it is dropped at the hour's end, and nothing of it may stay.
 //!
 //! `a_day_of_flows` is left out of `cargo test`; `hours_of_flows` is its short form.
 

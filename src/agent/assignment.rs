@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Flows that are left to the kernel and remembered, at most: as many as a datapath can have.
 const LEFT_MAX: usize = 65_535;
 
-/// A datapath that keeps flows from the agent, and the agent within limits. Asked when a flow begins, and for every flow
-/// when policies change.
+/// A datapath that keeps flows from the agent, and the agent within limits. Asked when a flow begins, and for every
+/// flow when policies change.
 pub trait Enforcer: Send + Sync {
     /// How a flow may be driven from its next ACK on; `false` if it is not known any more.
     fn enforce(&self, sock_id: u32, role: Role, limits: &Limits) -> bool;
@@ -107,8 +107,8 @@ impl Assignments {
         left.remove(&sock_id);
     }
 
-    /// Other policies are in force. The flows that the kernel has are looked at here, with the facts that these policies may
-    /// be the first to ask for; the others when they report.
+    /// Other policies are in force. The flows that the kernel has are looked at here, with the facts that these
+    /// policies may be the first to ask for; the others when they report.
     pub(super) fn replace(
         &self,
         policies: Arc<Policies>,

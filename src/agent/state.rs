@@ -98,9 +98,9 @@ impl State {
         Some(u64::from(mss))
     }
 
-    /// The datapath hands a flow back that it took: goes on with its controller, unless the path may have become another
-    /// since. When the last report was read does not tell, since reports wait for an agent that hangs. Of an observed flow,
-    /// which the datapath always drives, they come all the time.
+    /// The datapath hands a flow back that it took: goes on with its controller, unless the path may have become
+    /// another since. When the last report was read does not tell, since reports wait for an agent that hangs. Of an
+    /// observed flow, which the datapath always drives, they come all the time.
     pub(super) fn readopt(
         &mut self,
         info: &DatapathInfo,
@@ -202,8 +202,8 @@ impl State {
         self.handed_over = is_driven && (self.handed_over || before.is_observed());
     }
 
-    /// The kernel hands the flow over while its program runs: goes on from what it sends now, not from what it would have
-    /// sent, as soon as a report tells that.
+    /// The kernel hands the flow over while its program runs: goes on from what it sends now, not from what it would
+    /// have sent, as soon as a report tells that.
     pub(super) fn take_over(&mut self, shared: &Shared, sent: Rate) -> Option<Decision> {
         let srtt = self.controller.estimator().srtt();
         if !self.handed_over || sent == Rate::ZERO || srtt == Micros::ZERO {

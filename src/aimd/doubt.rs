@@ -1,23 +1,24 @@
 //! Losses that are borne for long are put to the test: are they the path's own?
 //!
-//! Flows that fill a small buffer together lose something all the time as long as nobody yields, and each learns that the path loses
-//! so much. Passively that cannot be told from a path that does. Whoever has much of the path can find out: it sends a tenth less.
-//! If the losses go, they were its own, and the tenth is the others'; if they stay, it takes the tenth back, and asks half as
-//! often.
+//! Flows that fill a small buffer together lose something all the time as long as nobody yields, and each learns that
+//! the path loses so much. Passively that cannot be told from a path that does. Whoever has much of the path can find
+//! out: it sends a tenth less. If the losses go, they were its own, and the tenth is the others'; if they stay, it
+//! takes the tenth back, and asks half as often.
 //!
-//! Limits: a flow that has little of the path asks in vain, and bears what the others make it lose. That is as it should be: the
-//! others have more to give.
+//! Limits: a flow that has little of the path asks in vain, and bears what the others make it lose. That is as it
+//! should be: the others have more to give.
 
 use crate::handbrake::View;
 use crate::units::Rate;
 
-/// Intervals with losses in a row that are borne before the first test. Source: simulated, 40 paths with 2 to 8 wide flows at 5 to 25
-/// packets: the lowest Jain's index is .40 with this, .27 without a test.
+/// Intervals with losses in a row that are borne before the first test. Source: simulated, 40 paths with 2 to 8 wide
+/// flows at 5 to 25 packets: the lowest Jain's index is .40 with this, .27 without a test.
 const BORNE: u8 = 10;
 /// How often that is doubled at most, after tests in vain.
 const DOUBLED_MOST: u8 = 4;
-/// The losses have gone if less than this part of the loss floor is left, which is what the flow takes for the path's. Source: simulated;
-/// with the mean loss of the borne intervals instead 40 wide paths have a Jain's index of .894 for .898, the goals of six flows are the same.
+/// The losses have gone if less than this part of the loss floor is left, which is what the flow takes for the path's.
+/// Source: simulated; with the mean loss of the borne intervals instead 40 wide paths have a Jain's index of .894 for
+/// .898, the goals of six flows are the same.
 const GONE: f64 = 0.5;
 
 /// What a wide flow that bears losses should do.

@@ -411,8 +411,8 @@ fn losses_at_the_same_rate_again_and_again_tell_a_flow_that_it_is_alone() {
     }
 }
 
-/// How often it yields in 200 intervals of which one packet in fifty is lost, as it has learnt, and the part of the path that it has
-/// then; `own` says that nothing is lost below the path.
+/// How often it yields in 200 intervals of which one packet in fifty is lost, as it has learnt, and the part of the
+/// path that it has then; `own` says that nothing is lost below the path.
 fn yields(own: bool) -> (usize, f64) {
     let mut wide = Wide::after(0);
     let path = wide.rate;
@@ -451,8 +451,8 @@ fn it_takes_back_a_standing_queue_once_per_two_intervals() {
     );
 }
 
-/// Back-offs from a queue of an RTT at 1 MB/s, with so much arriving from the second on, until it is gone; the rate then, and
-/// where the first went.
+/// Back-offs from a queue of an RTT at 1 MB/s, with so much arriving from the second on, until it is gone; the rate
+/// then, and where the first went.
 fn drained(climber: &mut Aimd, begun: u64, arrived: Rate) -> (Rate, Rate) {
     let full = RATE * 10.0;
     let (first, _) = step_with(full, full, climber, begun, |_| 100_000, 0);

@@ -77,8 +77,8 @@ fn needs_another_kernel(error: &anyhow::Error) -> bool {
     of_bpf.is_some_and(|error| matches!(error, Error::Kernel { .. } | Error::NoBtf))
 }
 
-/// The fastest that any connection may go under a configuration, bytes/s. The datapath keeps it, whatever the agent asks
-/// for, and what it loads with it keeps until the next start.
+/// The fastest that any connection may go under a configuration, bytes/s. The datapath keeps it, whatever the agent
+/// asks for, and what it loads with it keeps until the next start.
 pub(crate) fn max_rate(configuration: &Configuration) -> u64 {
     let base = &configuration.args.params.0;
     let policies = configuration.policies.all().iter();

@@ -1,6 +1,6 @@
-//! The agent's log on standard error, whose level can change while it runs. A thread of its own writes it: standard error
-//! may be a terminal that somebody has stopped, and flows do not wait. Lines for which there is no more room, or that it
-//! refuses, are lost, and the log says how many once it goes on.
+//! The agent's log on standard error, whose level can change while it runs. A thread of its own writes it: standard
+//! error may be a terminal that somebody has stopped, and flows do not wait. Lines for which there is no more room, or
+//! that it refuses, are lost, and the log says how many once it goes on.
 
 use super::nearest;
 use anyhow::{Context, Result, anyhow};

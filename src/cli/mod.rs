@@ -2,8 +2,8 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-/// A line on standard error, as `eprintln!` writes it, but what goes on ends for nobody who does not listen: standard error
-/// may be closed or full.
+/// A line on standard error, as `eprintln!` writes it, but what goes on ends for nobody who does not listen: standard
+/// error may be closed or full.
 macro_rules! tell {
     ($($line:tt)*) => {{
         use std::io::Write as _;

@@ -1,6 +1,6 @@
-//! Privileges after the start. Loading BPF takes capabilities, driving flows takes none: each thread gives up what it no
-//! longer needs. Capabilities belong to threads, so the agent's own thread does it in its run loop, when its programs
-//! are in place.
+//! Privileges after the start. Loading BPF takes capabilities, driving flows takes none: each thread gives up what it
+//! no longer needs. Capabilities belong to threads, so the agent's own thread does it in its run loop, when its
+//! programs are in place.
 
 use anyhow::{Context, Result, bail};
 use caps::{CapSet, Capability, CapsHashSet};

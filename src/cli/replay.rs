@@ -184,7 +184,8 @@ fn those(flows: &BTreeMap<u64, u32>) -> String {
     format!("there are {}{more}", some.join(", "))
 }
 
-/// Adds the record's flows to `flows`, with the datapath's numbers of their sockets. Errors of the record are part of the outcome; `Err` is a failure to write the result.
+/// Adds the record's flows to `flows`, with the datapath's numbers of their sockets. Errors of the record are part of
+/// the outcome; `Err` is a failure to write the result.
 fn replay(
     args: &ReplayArgs,
     file: &Path,

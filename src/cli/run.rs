@@ -1,5 +1,5 @@
-//! `pk3c-ccp run`: the agent, from its start to SIGINT or SIGTERM, or to SIGHUP if it has no configuration file. SIGUSR2
-//! ends it as `--keep` would, for an upgrade.
+//! `pk3c-ccp run`: the agent, from its start to SIGINT or SIGTERM, or to SIGHUP if it has no configuration file.
+//! SIGUSR2 ends it as `--keep` would, for an upgrade.
 
 use super::adopt::{self, Names, Ports};
 use super::config::Configuration;
@@ -263,8 +263,8 @@ impl Agent<'_> {
         restored.map(drop)
     }
 
-    /// Runs the algorithm over a datapath until a signal, or until it ends by itself. Without an enforcer, policies that
-    /// need one are refused.
+    /// Runs the algorithm over a datapath until a signal, or until it ends by itself. Without an enforcer, policies
+    /// that need one are refused.
     fn serve<I: Ipc>(
         &mut self,
         sock: I,

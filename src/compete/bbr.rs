@@ -5,13 +5,14 @@
 //!   window    = 2 x bandwidth x smallest RTT
 //! ```
 //!
-//! BBR answers no losses. Whoever does is left an eighth of a path with a buffer below some one and a half bandwidth-delay
-//! products, Cubic, too. The same model beside the same model is as fair as BBR's flows are to each other, and with a deeper buffer
-//! the queue is as short as BBR's: one bandwidth-delay product, where Cubic's law would fill the buffer.
+//! BBR answers no losses. Whoever does is left an eighth of a path with a buffer below some one and a half
+//! bandwidth-delay products, Cubic, too. The same model beside the same model is as fair as BBR's flows are to each
+//! other, and with a deeper buffer the queue is as short as BBR's: one bandwidth-delay product, where Cubic's law would
+//! fill the buffer.
 //!
-//! Limits: like BBR it loses a twentieth and more where the buffer is short, and it takes most of such a path from others than
-//! BBR. So it goes on only while BBR is seen to be there ([`crate::handbrake::compete`]). Where windows and not rates limit all flows,
-//! as at just one bandwidth-delay product, they become equal slowly.
+//! Limits: like BBR it loses a twentieth and more where the buffer is short, and it takes most of such a path from
+//! others than BBR. So it goes on only while BBR is seen to be there ([`crate::handbrake::compete`]). Where windows and
+//! not rates limit all flows, as at just one bandwidth-delay product, they become equal slowly.
 
 use crate::estimate::Estimator;
 use crate::handbrake::View;

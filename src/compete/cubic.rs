@@ -5,17 +5,17 @@
 //! ```
 //!
 //! The same law beside the same law gives the same share at every depth of the queue and every number of flows, which
-//! no increase by a fixed part per RTT does: that is too slow at one depth and too fast at another, since Cubic's growth
-//! is one per second, not per RTT. Losses at an empty queue are the path's and are ignored.
+//! no increase by a fixed part per RTT does: that is too slow at one depth and too fast at another, since Cubic's
+//! growth is one per second, not per RTT. Losses at an empty queue are the path's and are ignored.
 //!
-//! The window is what sends: the pacer is faster than the rate, and only spreads bursts. So a packet follows an ACK, into the
-//! place in the queue that was freed. A flow that is paced at W / RTT finds a full queue taken by those who follow their ACKs,
-//! and loses more than its share.
+//! The window is what sends: the pacer is faster than the rate, and only spreads bursts. So a packet follows an ACK,
+//! into the place in the queue that was freed. A flow that is paced at W / RTT finds a full queue taken by those who
+//! follow their ACKs, and loses more than its share.
 //!
-//! Beside anyone half of the path is the most that can be a flow's share. So where the path is known ([`crate::cruise`]) a
-//! window that has more does not grow, and gives the rest back little by little: BBR has two bandwidth-delay products in flight at
-//! most, so that this law takes two thirds from it and more where the buffer is deep. A loss shows that others fill the buffer: beside
-//! them the law is fair, and the path may be wider than it was.
+//! Beside anyone half of the path is the most that can be a flow's share. So where the path is known
+//! ([`crate::cruise`]) a window that has more does not grow, and gives the rest back little by little: BBR has two
+//! bandwidth-delay products in flight at most, so that this law takes two thirds from it and more where the buffer is
+//! deep. A loss shows that others fill the buffer: beside them the law is fair, and the path may be wider than it was.
 //!
 //! Limits: Cubic needs several of its periods (10 to 20 s each) until flows are equal; its fairness between flows of
 //! different RTTs is Cubic's.
@@ -25,8 +25,9 @@ use crate::handbrake::View;
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
 
-/// Cubic's growth, packets/s^3. Source: RFC 9438 has 0.4; a quarter more makes up for the tests of the queue, during which
-/// the flow yields (simulated share beside one Cubic, 0.5 to 8 BDP: 0.32 to 0.40 with 0.4, 0.37 to 0.42 with 0.5).
+/// Cubic's growth, packets/s^3. Source: RFC 9438 has 0.4; a quarter more makes up for the tests of the queue, during
+/// which the flow yields (simulated share beside one Cubic, 0.5 to 8 BDP: 0.32 to 0.40 with 0.4, 0.37 to 0.42 with
+/// 0.5).
 const CUBIC_C: f64 = 0.5;
 /// What a loss leaves of the window. Source: RFC 9438, section 4.6.
 const BETA: f64 = 0.7;
@@ -34,25 +35,27 @@ const BETA: f64 = 0.7;
 const FRIENDLY_PKTS: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// The window grows by at most this factor per RTT. Source: RFC 9438, section 4.2.
 const GROWTH_MAX: f64 = 1.5;
-/// Growth of the window without a loss, at no high queue, that shows others yielding. Source: simulated, 100 own flows: Jain's
-/// index .96 to .99 over four seeds; and without "at no high queue" four flows beside four Cubics, which begin with a hundredth of
-/// the path, get .33 of it instead of .45.
+/// Growth of the window without a loss, at no high queue, that shows others yielding. Source: simulated, 100 own flows:
+/// Jain's index .96 to .99 over four seeds; and without "at no high queue" four flows beside four Cubics, which begin
+/// with a hundredth of the path, get .33 of it instead of .45.
 const GROWN: f64 = 3.0;
-/// Growth of the rate over a whole competition, without a loss and without a queue that was let out, that shows the same however high the queue
-/// stands; and how long that must have been: BBR lets it out every ten seconds. Source: simulated, 31 crowds of 50 flows, three seeds: Jain's index .773, .797 with this, as with
-/// 1.25 and 2; shares beside Cubic and BBR on 90 paths are the same. With any growth of the window .795, but .23 for .25 beside Cubic where its cycles are longer.
+/// Growth of the rate over a whole competition, without a loss and without a queue that was let out, that shows the
+/// same however high the queue stands; and how long that must have been: BBR lets it out every ten seconds. Source:
+/// simulated, 31 crowds of 50 flows, three seeds: Jain's index .773, .797 with this, as with 1.25 and 2; shares beside
+/// Cubic and BBR on 90 paths are the same. With any growth of the window .795, but .23 for .25 beside Cubic where its
+/// cycles are longer.
 const TAKEN: f64 = 1.5;
 const LONG_ENOUGH: Micros = Micros::new(10_000_000);
 /// Part of the longest queue that is left of one that was let out. Source: as of BBR's dips.
 const EMPTY: f64 = 0.2;
-/// Part of the path that is no more than a share, and what of the rest a window gives back per RTT. Source: simulated, 41 paths beside
-/// Cubic and 33 beside BBR, six seeds: own share within .40 and .57 in .585 and .399 of the runs without, .671 and .571 with it;
-/// with .5 .650 and .551, with .55 .659 and .551, which .5 per RTT leaves as they are.
+/// Part of the path that is no more than a share, and what of the rest a window gives back per RTT. Source: simulated,
+/// 41 paths beside Cubic and 33 beside BBR, six seeds: own share within .40 and .57 in .585 and .399 of the runs
+/// without, .671 and .571 with it; with .5 .650 and .551, with .55 .659 and .551, which .5 per RTT leaves as they are.
 const SHARE_MAX: f64 = 0.52;
 const GIVEN_BACK: f64 = 0.2;
-/// The pacer's rate over W / RTT. Source: Linux has 1.2 (`tcp_pacing_ca_ratio`); a little more, so that an interval that follows
-/// its ACKs is not taken for one that was paced, from which bytes per packet are learnt. Simulated beside one Cubic, 0.5 to 2
-/// BDP: own shares .30 to .34 with 1.0, .37 to .42 with 1.25.
+/// The pacer's rate over W / RTT. Source: Linux has 1.2 (`tcp_pacing_ca_ratio`); a little more, so that an interval
+/// that follows its ACKs is not taken for one that was paced, from which bytes per packet are learnt. Simulated beside
+/// one Cubic, 0.5 to 2 BDP: own shares .30 to .34 with 1.0, .37 to .42 with 1.25.
 pub(super) const PACING_GAIN: f64 = 1.25;
 /// Smallest window, packets.
 const WINDOW_MIN_PKTS: f64 = 2.0;
@@ -110,8 +113,8 @@ impl Cubic {
         grown.then(|| self.base_pkts / self.window_pkts)
     }
 
-    /// The same at the end of its time: who fills the queue makes it longer sooner than a window beside it grows, until packets are lost, or
-    /// lets it out as BBR does.
+    /// The same at the end of its time: who fills the queue makes it longer sooner than a window beside it grows, until
+    /// packets are lost, or lets it out as BBR does.
     pub(super) fn kept_at_end(&self, est: &Estimator) -> Option<f64> {
         let opposed = self.contested || self.emptied || est.now() - self.begun < LONG_ENOUGH;
         let window = self.window_pkts / self.base_pkts;

@@ -1,15 +1,15 @@
 //! What a decision means for the datapath: rates, the length of intervals, and the window.
 //!
 //! The congestion window is a safety net around the paced rate, twice what the rate needs: it stops a flow whose path
-//! went silent. Behind a standing queue it follows what arrives in an RTT, so that ACKs clock the flow as they clock any
-//! other: a decision takes an RTT, which is seconds where a crowd has filled a deep buffer, and until then the rate would be
-//! sent whatever becomes of it. In a drain the window is less than what fits the empty path, so that the queue is let out; a
-//! competitor's is its own, since that is what competes, and its pacing only spreads bursts.
+//! went silent. Behind a standing queue it follows what arrives in an RTT, so that ACKs clock the flow as they clock
+//! any other: a decision takes an RTT, which is seconds where a crowd has filled a deep buffer, and until then the rate
+//! would be sent whatever becomes of it. In a drain the window is less than what fits the empty path, so that the queue
+//! is let out; a competitor's is its own, since that is what competes, and its pacing only spreads bursts.
 //!
-//! Where the receiver is near, the kernel's bursts are longer than the RTT, and longer than many a buffer. A paced flow sends them
-//! all the same, and loses what does not fit. There the window is what the rate sends in an RTT, and the pacer a little faster:
-//! then each ACK lets go what it acknowledges, and no burst is longer than half of the window. Trials would show the window, not the
-//! path; so the climber steers.
+//! Where the receiver is near, the kernel's bursts are longer than the RTT, and longer than many a buffer. A paced flow
+//! sends them all the same, and loses what does not fit. There the window is what the rate sends in an RTT, and the
+//! pacer a little faster: then each ACK lets go what it acknowledges, and no burst is longer than half of the window.
+//! Trials would show the window, not the path; so the climber steers.
 
 use super::start::FIRST_GAIN;
 use super::{Controller, Phase};
@@ -32,25 +32,28 @@ pub(super) const FIRST_REPORT: Micros = Micros::new(20);
 /// Window over rate x RTT, and during the fast start.
 const WINDOW_GAIN: f64 = 2.0;
 const STARTUP_WINDOW_GAIN: f64 = 2.5;
-/// Times what arrives in an RTT; with what the rate sends in the smallest RTT this is the largest window of Vivace and of the
-/// climber. Source: simulated, see docs/history.md: crowds lose a tenth less. With 1.2 they lose still less, but their queue
-/// goes more slowly, and flows compete with it.
+/// Times what arrives in an RTT; with what the rate sends in the smallest RTT this is the largest window of Vivace and
+/// of the climber. Source: simulated, see docs/history.md: crowds lose a tenth less. With 1.2 they lose still less, but
+/// their queue goes more slowly, and flows compete with it.
 const ARRIVED_GAIN: f64 = 1.5;
-/// Packets that the fast start may have in flight beyond the initial window, per packet delivered. Slow start has 1; a ramp
-/// that doubles per RTT needs 1, and some room for ACKs that come late. The initial window counts as delivered with the
-/// first plan, since the next report comes an RTT later (simulated on 24 paths: 1 MB takes 1.015 of Cubic's time, 1.06 without).
+/// Packets that the fast start may have in flight beyond the initial window, per packet delivered. Slow start has 1; a
+/// ramp that doubles per RTT needs 1, and some room for ACKs that come late. The initial window counts as delivered
+/// with the first plan, since the next report comes an RTT later (simulated on 24 paths: 1 MB takes 1.015 of Cubic's
+/// time, 1.06 without).
 const STARTUP_WINDOW_GROWTH: f64 = 1.5;
-/// Where the receiver is near: window over rate x RTT, and the pacer's rate over the rate. Source: simulated, 80 paths (`near.toml`): both 1.25 use as much and lose
-/// as little, but several flows have Jain's index .71 and .83 for .80 and .92; with 1.5 and 2 a flow waits for itself, and uses .95.
+/// Where the receiver is near: window over rate x RTT, and the pacer's rate over the rate. Source: simulated, 80 paths
+/// (`near.toml`): both 1.25 use as much and lose as little, but several flows have Jain's index .71 and .83 for .80 and
+/// .92; with 1.5 and 2 a flow waits for itself, and uses .95.
 const NEAR_WINDOW_GAIN: f64 = 1.25;
 const NEAR_PACING_GAIN: f64 = 1.5;
-/// Packets per RTT below which the smallest window is more than the rate needs, and the pacer decides there, too. Source: the same: several flows lose
-/// 1.6 % with this, 2.4 % without; with 4 one flow uses .98 for 1.00.
+/// Packets per RTT below which the smallest window is more than the rate needs, and the pacer decides there, too.
+/// Source: the same: several flows lose 1.6 % with this, 2.4 % without; with 4 one flow uses .98 for 1.00.
 const NEAR_PKTS: f64 = 2.5;
-/// Where the buffer holds less than one of the kernel's bursts no more is in flight than the empty path carries and so many packets, of a climber
-/// and of a cruise, and the pacer is ahead of the rate by this factor, so that ACKs clock the flow; from so many packets per RTT on.
-/// Source: simulated, two seeds. One or six flows at 5 to 20 packets, 81 paths: use .953, Jain's index .958, with 3 packets for all .960, .947, with 1 for
-/// all .949, .961, without .945, .960. 40 wide paths with bursts (`wide.toml`): .925 used, with a factor of 1.1 or 1.5 .002 and .01 less. From no
+/// Where the buffer holds less than one of the kernel's bursts no more is in flight than the empty path carries and so
+/// many packets, of a climber and of a cruise, and the pacer is ahead of the rate by this factor, so that ACKs clock
+/// the flow; from so many packets per RTT on. Source: simulated, two seeds. One or six flows at 5 to 20 packets, 81
+/// paths: use .953, Jain's index .958, with 3 packets for all .960, .947, with 1 for all .949, .961, without .945,
+/// .960. 40 wide paths with bursts (`wide.toml`): .925 used, with a factor of 1.1 or 1.5 .002 and .01 less. From no
 /// packets per RTT on 48 crowds lose 9.2 % for 8.8.
 const SHORT_WINDOW_PKTS: f64 = 1.0;
 const SHORT_CRUISE_PKTS: f64 = 3.0;
@@ -58,12 +61,14 @@ const SHORT_PACING_GAIN: f64 = 1.05;
 const SHORT_PKTS: f64 = 25.0;
 /// Added to the RTT for the window: the kernel's bursts, and ACKs that come in batches.
 const WINDOW_SLACK: Micros = Micros::new(1000);
-/// The same for a near receiver: the pacer's timers are late. Source: measured over a veth pair, RTT 30 us, where 10 Gbit/s are the largest rate: 1.4 Gbit/s without,
-/// 8.3 to 9.0 with 50 us, 8.9 to 9.1 with this, as with 1 ms; simulated: use of 24 paths (`near.toml`, `pulsed`) .997, .993, .990 with none, this and twice this.
+/// The same for a near receiver: the pacer's timers are late. Source: measured over a veth pair, RTT 30 us, where 10
+/// Gbit/s are the largest rate: 1.4 Gbit/s without, 8.3 to 9.0 with 50 us, 8.9 to 9.1 with this, as with 1 ms;
+/// simulated: use of 24 paths (`near.toml`, `pulsed`) .997, .993, .990 with none, this and twice this.
 const NEAR_WINDOW_SLACK: Micros = Micros::new(100);
 /// Window of a drain over the bandwidth-delay product.
 const DRAIN_WINDOW_GAIN: f64 = 0.9;
-/// The same of an interval that lets the queue of a near receiver out. Source: simulated, Jain's index is .89 with half, .85 with a tenth.
+/// The same of an interval that lets the queue of a near receiver out. Source: simulated, Jain's index is .89 with
+/// half, .85 with a tenth.
 const LET_OUT_WINDOW_GAIN: f64 = 0.5;
 /// A window this much off is corrected between plans.
 const WINDOW_TOLERANCE: f64 = 0.125;
@@ -72,9 +77,9 @@ const INTERVAL_BURSTS: f64 = 10.0;
 const INTERVAL_ACKS: f64 = 6.0;
 /// Intervals are up to this much longer, at random, so that flows do not lock in step.
 const INTERVAL_JITTER: f64 = 0.1;
-/// Smallest step of Vivace near its edge, packets per RTT. Source: a step takes two RTTs, so this is one packet per RTT. Simulated, 2 to 4
-/// flows on a clean path and 35 paths alone: Jain .978 of the former with 2, .968 with 1, .971 with 4, where with 1 % of the
-/// rate it is .956; the latter are used by .980, .978, .978 with 1, 2 and 4.
+/// Smallest step of Vivace near its edge, packets per RTT. Source: a step takes two RTTs, so this is one packet per
+/// RTT. Simulated, 2 to 4 flows on a clean path and 35 paths alone: Jain .978 of the former with 2, .968 with 1, .971
+/// with 4, where with 1 % of the rate it is .956; the latter are used by .980, .978, .978 with 1, 2 and 4.
 const NEAR_EDGE_PKTS: f64 = 2.0;
 /// No interval is longer: the flow must be able to react.
 const INTERVAL_MAX: Micros = Micros::new(5_000_000);
@@ -84,8 +89,8 @@ const STARTUP_SLOT_PKTS: f64 = 8.0;
 const STARTUP_SLOT_MIN: Micros = Micros::new(1000);
 
 impl Controller {
-    /// Goes on after a drain, a cut or a take-over: at the edge, if all of the path is the flow's own; else with trials, or with the
-    /// climber where packets are few.
+    /// Goes on after a drain, a cut or a take-over: at the edge, if all of the path is the flow's own; else with
+    /// trials, or with the climber where packets are few.
     pub(super) fn settle(&mut self) -> Command {
         if self.params.core() == Core::Upstream {
             self.phase = Phase::Upstream(Upstream::new(self.rate, true, &mut self.rng));
@@ -210,7 +215,8 @@ impl Controller {
         self.steered_for(length, false)
     }
 
-    /// The same, with reports of this length. `paused`: all that was written is acknowledged, and the holding rate is the present one.
+    /// The same, with reports of this length. `paused`: all that was written is acknowledged, and the holding rate is
+    /// the present one.
     pub(super) fn steered_for(&mut self, length: Micros, paused: bool) -> Command {
         let (rate, length) = (self.paced(), length.min(INTERVAL_MAX));
         let hold = self.hold_of(rate);
@@ -230,8 +236,8 @@ impl Controller {
         }
     }
 
-    /// The holding rate of one that is steered to. Before the first plan, what is sent after a pause shall be a train that tells the path's
-    /// rate.
+    /// The holding rate of one that is steered to. Before the first plan, what is sent after a pause shall be a train
+    /// that tells the path's rate.
     pub(super) fn hold_of(&self, rate: Rate) -> Rate {
         let may_wait = self.plan.number == 0 && matches!(self.phase, Phase::Startup(_));
         if may_wait && self.params.is_pk3c() {
@@ -319,7 +325,8 @@ impl Controller {
         rate.within(low, high)
     }
 
-    /// Whether the rate has fewer packets than this in flight on the empty path, or the receiver is near, where the climber is better.
+    /// Whether the rate has fewer packets than this in flight on the empty path, or the receiver is near, where the
+    /// climber is better.
     pub(super) fn is_low(&self, pkts: f64) -> bool {
         let in_flight = self.pkts_in(self.rate, self.est.rtt_min());
         self.params.is_pk3c() && (in_flight < pkts || self.is_near())

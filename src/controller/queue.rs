@@ -15,8 +15,8 @@ use rand::Rng;
 const DRAIN_RTTS: f64 = 1.5;
 const DRAIN_MAX_RTTS: f64 = 4.0;
 const DRAIN_DONE_RTTS: f64 = 0.25;
-/// Loss of a drain's interval that shows others filling the path. Source: simulated, 1,000 connections that start together; a
-/// fifth does the same.
+/// Loss of a drain's interval that shows others filling the path. Source: simulated, 1,000 connections that start
+/// together; a fifth does the same.
 const CROWDED_LOSS: f64 = 0.3;
 
 impl Controller {
@@ -45,8 +45,8 @@ impl Controller {
         }
     }
 
-    /// Whether a drain loses heavily at its own, lower rate. Then others have come since the rate to go on at was measured, and
-    /// no more than what arrives now may be sent after it.
+    /// Whether a drain loses heavily at its own, lower rate. Then others have come since the rate to go on at was
+    /// measured, and no more than what arrives now may be sent after it.
     fn is_crowded(&self, mi: &Mi) -> bool {
         let tells = mi.asked.is_some() && !mi.stalled && mi.goodput > Rate::ZERO;
         let enough = mi.pkts() >= MIN_PKTS && mi.samples >= MIN_SAMPLES;

@@ -10,7 +10,8 @@ use crate::startup::Startup;
 use crate::units::Rate;
 
 impl Controller {
-    /// Whether a flow of which so much arrives at a full queue may ride there: it is all of the path, and packets enough to steer by.
+    /// Whether a flow of which so much arrives at a full queue may ride there: it is all of the path, and packets
+    /// enough to steer by.
     pub(super) fn may_cruise(&self, arrives: Rate) -> bool {
         self.is_cruiser() && self.rules.path.is_all(arrives)
     }

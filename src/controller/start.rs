@@ -92,8 +92,8 @@ impl Controller {
         Rate::from_bytes_in(self.init_cwnd.get() as f64, time)
     }
 
-    /// The rate after a timeout before any RTT: an initial window per first timeout (RFC 6298). The path holds more than that
-    /// of others' packets, or has lost the whole window, and the start rate is no evidence of anything.
+    /// The rate after a timeout before any RTT: an initial window per first timeout (RFC 6298). The path holds more
+    /// than that of others' packets, or has lost the whole window, and the start rate is no evidence of anything.
     pub(super) fn rate_without_rtt(&self) -> Rate {
         self.init_window_in(FIRST_TIMEOUT).min(self.rate * 0.5)
     }
@@ -153,7 +153,8 @@ impl Controller {
         }
     }
 
-    /// After the drain: goes on with the start if what ended it was no queue. What the train told is then not the path's.
+    /// After the drain: goes on with the start if what ended it was no queue. What the train told is then not the
+    /// path's.
     pub(super) fn resume_start(&mut self, mi: &Mi) -> Option<Decision> {
         let judged = !matches!(self.phase, Phase::Startup(_) | Phase::Drain { .. });
         let rtt = mi.rtt.filter(|_| judged && mi.samples >= MIN_SAMPLES)?;

@@ -1,17 +1,18 @@
 //! What the path carries, and whether all of that is the flow's.
 //!
-//! The train of the initial window tells the rate of the path, whoever else is on it ([`crate::startup::train`]). What arrives at a
-//! full queue tells what the path bears of the flow. Where both are the same nobody else is there; where less arrives, others have
-//! the rest, or the path is another.
+//! The train of the initial window tells the rate of the path, whoever else is on it ([`crate::startup::train`]). What
+//! arrives at a full queue tells what the path bears of the flow. Where both are the same nobody else is there; where
+//! less arrives, others have the rest, or the path is another.
 //!
-//! Limits: others that begin later show only when less arrives, so a flow among idle ones takes the path for its own until then.
-//! A shaper behind a faster line makes the train tell the line, and the flow never knows that it is alone.
+//! Limits: others that begin later show only when less arrives, so a flow among idle ones takes the path for its own
+//! until then. A shaper behind a faster line makes the train tell the line, and the flow never knows that it is alone.
 
 use crate::units::Rate;
 
-/// Parts of the path that count as all of it. Source: the train tells within some per cent; simulated, 91 goals with newcomers, flows
-/// that come one after the other, other RTTs and paths that change: .85, .9 and .93 keep 80; two flows that start together have
-/// Jain's index .978 in 20 s where a rate of .85 is enough to begin with, .986 with .9, as without a cruise.
+/// Parts of the path that count as all of it. Source: the train tells within some per cent; simulated, 91 goals with
+/// newcomers, flows that come one after the other, other RTTs and paths that change: .85, .9 and .93 keep 80; two flows
+/// that start together have Jain's index .978 in 20 s where a rate of .85 is enough to begin with, .986 with .9, as
+/// without a cruise.
 const ALL_LEAST: f64 = 0.9;
 const ALL_MOST: f64 = 1.12;
 

@@ -1,12 +1,12 @@
 //! Whether losses come with the rate.
 //!
-//! A policer drops what is sent faster than it lets pass, and has no queue: every loss meets an empty one, as a radio link's do. But a
-//! link loses the same part of whatever is sent, and a policer only of what is too much. So the losses are fitted to the rates at which they were sent:
-//! where a part more of the rate loses a fifth of that part or more, they are an answer to the rate, however little stands in any queue, and nothing
-//! of them is the path's own.
+//! A policer drops what is sent faster than it lets pass, and has no queue: every loss meets an empty one, as a radio
+//! link's do. But a link loses the same part of whatever is sent, and a policer only of what is too much. So the losses
+//! are fitted to the rates at which they were sent: where a part more of the rate loses a fifth of that part or more,
+//! they are an answer to the rate, however little stands in any queue, and nothing of them is the path's own.
 //!
-//! Limits: it takes rates that differ. A flow that has stayed at one rate, as at its slowest one, is told nothing; and one of many flows moves
-//! the sum, and so the losses, by little.
+//! Limits: it takes rates that differ. A flow that has stayed at one rate, as at its slowest one, is told nothing; and
+//! one of many flows moves the sum, and so the losses, by little.
 
 use super::Mi;
 use crate::units::Rate;
@@ -14,15 +14,17 @@ use crate::units::Rate;
 /// Packets before they tell, and those that are remembered.
 const MIN_PKTS: f32 = 200.0;
 const MEMORY_PKTS: f32 = 3000.0;
-/// Loss per logarithm of the rate that is an answer to it, and its standard errors. A policer alone has 1 - loss. Source: simulated, 32 policed paths,
-/// 60 that lose .3 to 10 %, 150 that flows share: with .1 one flow loses 7.7 % for 8.1 at a policer, several 16.3 for 17.9, but of lossy
-/// paths .917 are used for .921; with .25 8.5 and 18.8 %, and the same; with 3 errors flows that share lossy paths have a Jain's index of .948 for .957.
+/// Loss per logarithm of the rate that is an answer to it, and its standard errors. A policer alone has 1 - loss.
+/// Source: simulated, 32 policed paths, 60 that lose .3 to 10 %, 150 that flows share: with .1 one flow loses 7.7 % for
+/// 8.1 at a policer, several 16.3 for 17.9, but of lossy paths .917 are used for .921; with .25 8.5 and 18.8 %, and the
+/// same; with 3 errors flows that share lossy paths have a Jain's index of .948 for .957.
 const SLOPE: f32 = 0.2;
 const SLOPE_ERRORS: f32 = 4.0;
 /// Rates that differ less, as the sum of their logarithms' squares, are one.
 const NO_SQUARES: f32 = 1e-3;
 
-/// Means of the rate's logarithm and of the loss over packets, and the squares and products of what differs from them, with a fading memory.
+/// Means of the rate's logarithm and of the loss over packets, and the squares and products of what differs from them,
+/// with a fading memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LossesByRate {
     pkts: f32,

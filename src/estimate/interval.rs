@@ -15,8 +15,8 @@ pub(super) const SLOPE_MIN_PKTS: f64 = 12.0;
 const SPACING_MIN_PKTS: f64 = 24.0;
 const SPACING_MIN_SAMPLES: f64 = 8.0;
 
-/// Slope, s/s, and its standard errors, from which on a holding slot's time is corrected. Source: smaller ones are within an ACK's part of
-/// the rate, or jitter.
+/// Slope, s/s, and its standard errors, from which on a holding slot's time is corrected. Source: smaller ones are
+/// within an ACK's part of the rate, or jitter.
 const HELD_SLOPE: f64 = 0.1;
 const HELD_SLOPE_SIGMAS: f64 = 3.0;
 
@@ -44,8 +44,8 @@ pub struct RttStats {
     pub slope: f64,
     /// Standard error of the slope, s/s.
     pub slope_se: f64,
-    /// Standard deviation of the samples about a line through them: a queue that grows steadily has none. Zero for fewer than
-    /// three.
+    /// Standard deviation of the samples about a line through them: a queue that grows steadily has none. Zero for
+    /// fewer than three.
     pub deviation: Micros,
 }
 
@@ -168,8 +168,9 @@ pub(super) fn read(raw: &RawReport, context: SlotContext, pkt_bytes: f64, srtt: 
     mi
 }
 
-/// How long the packets of a slot were being sent. A holding slot has no rate of its own that would mark its end in the stream, so it
-/// is as long as its ACKs took to come; where each came later after its packet than the one before, the packets took less.
+/// How long the packets of a slot were being sent. A holding slot has no rate of its own that would mark its end in the
+/// stream, so it is as long as its ACKs took to come; where each came later after its packet than the one before, the
+/// packets took less.
 fn sending_time(slot: Slot, acked_for: Micros, rtt: Option<RttStats>) -> Micros {
     let grows =
         |rtt: &RttStats| rtt.slope > HELD_SLOPE && rtt.slope > HELD_SLOPE_SIGMAS * rtt.slope_se;
@@ -180,8 +181,8 @@ fn sending_time(slot: Slot, acked_for: Micros, rtt: Option<RttStats>) -> Micros 
 }
 
 /// The RTT at the end of the interval's regression line, as the largest queue it met. The largest sample would not do:
-/// one delayed ACK adds 40 ms, and beside that any queue looks empty. So the largest sample is left out of the mean, and
-/// the line may rise above the mean by no more than the smallest sample lies below it.
+/// one delayed ACK adds 40 ms, and beside that any queue looks empty. So the largest sample is left out of the mean,
+/// and the line may rise above the mean by no more than the smallest sample lies below it.
 pub(super) fn fitted_max_us(raw: &RawReport, rtt: &RttStats) -> f64 {
     let (min, max) = (raw.rmin as f64, raw.rmax as f64);
     let mean = ((raw.sr as f64 - max) / (raw.n as f64 - 1.0).max(1.0)).clamp(min, max);

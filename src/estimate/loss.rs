@@ -7,19 +7,21 @@ use crate::units::Micros;
 const MIN_PKTS: f64 = 200.0;
 /// Above this many the floor's counters are scaled down, so that it follows a changing path.
 const MEMORY_PKTS: f64 = 3000.0;
-/// Most by which losses are believed to vary more than independent ones. Source: bursts of 8 packets, lengths geometric.
+/// Most by which losses are believed to vary more than independent ones. Source: bursts of 8 packets, lengths
+/// geometric.
 const DISPERSION_MAX: f64 = 16.0;
-/// Loss floor while the class of losses is unknown: so much at least, and what short runs tell at most. Source: simulated, six seeds, 60 paths
-/// that lose .3 to 10 %: .922 of them are used with the runs, .916 without; 40 paths that wide flows share at small buffers have a Jain's
-/// index of .918 and .912, and 48 crowds lose the same.
+/// Loss floor while the class of losses is unknown: so much at least, and what short runs tell at most. Source:
+/// simulated, six seeds, 60 paths that lose .3 to 10 %: .922 of them are used with the runs, .916 without; 40 paths
+/// that wide flows share at small buffers have a Jain's index of .918 and .912, and 48 crowds lose the same.
 pub(super) const UNKNOWN: f64 = 0.02;
-/// If packets are lost independently, a run of `LONGEST_RUN` times the mean distance between losses is rare (one in 400). `RUN_FADES` is what is
-/// kept of the longest run per interval with losses. Source: simulated, 60 paths that lose .3 to 10 % at
-/// random, mostly alone: .912 of them are used with 6 and 5, .907 with 4; without any of this .911.
+/// If packets are lost independently, a run of `LONGEST_RUN` times the mean distance between losses is rare (one in
+/// 400). `RUN_FADES` is what is kept of the longest run per interval with losses. Source: simulated, 60 paths that lose
+/// .3 to 10 % at random, mostly alone: .912 of them are used with 6 and 5, .907 with 4; without any of this .911.
 const LONGEST_RUN: f64 = 6.0;
 const RUN_FADES: f64 = 0.98;
-/// Short runs never say more than this of the path, or flows that make each other lose much would all believe it. Source: the loss
-/// handbrake's; simulated: six flows at 300 Mbit/s and 6 packets lose 4.6 % for 14.5, and 60 paths that lose up to 10 % are the same.
+/// Short runs never say more than this of the path, or flows that make each other lose much would all believe it.
+/// Source: the loss handbrake's; simulated: six flows at 300 Mbit/s and 6 packets lose 4.6 % for 14.5, and 60 paths
+/// that lose up to 10 % are the same.
 pub(super) const MOST_OWN: f64 = 0.05;
 
 /// Where a loss happened.
@@ -37,9 +39,9 @@ pub enum LossClass {
 
 /// The loss floor: losses over packets of intervals without congestive losses, with a fading memory.
 ///
-/// Where a queue was full when the flow came, its whole range is the last few packets of it, and what is lost in the lower half of
-/// those is learnt. When the smallest RTT falls, the floor must stand the test again: one that was learnt at what is a long queue
-/// now is forgotten.
+/// Where a queue was full when the flow came, its whole range is the last few packets of it, and what is lost in the
+/// lower half of those is learnt. When the smallest RTT falls, the floor must stand the test again: one that was learnt
+/// at what is a long queue now is forgotten.
 #[derive(Clone, Debug)]
 pub(super) struct LossFloor {
     lost_pkts: f64,
@@ -134,8 +136,8 @@ impl LossFloor {
         self.lost_pkts / self.pkts.max(1.0)
     }
 
-    /// Variance of the losses over that of independent ones, as of a quasi-binomial model. Bursts of n packets make it n, those whose
-    /// lengths vary up to 2n.
+    /// Variance of the losses over that of independent ones, as of a quasi-binomial model. Bursts of n packets make it
+    /// n, those whose lengths vary up to 2n.
     pub(super) fn dispersion(&self) -> f64 {
         let mean = self.mean();
         let independent = mean * (1.0 - mean) * self.pkts;

@@ -1,16 +1,19 @@
 //! The queue that losses meet, where it is always the same.
 //!
-//! A host's pause of some milliseconds makes a whole interval late, and hides a shorter queue for as long as the largest RTT is remembered:
-//! all of it is in the lower half of such a range, so that what is lost at a full buffer seems to have met an empty one. How the losses'
-//! RTTs lie tells more than the range does: at a full buffer they all lie close together, and well above the smallest RTT. A path's own
-//! losses lie wherever RTTs are: near the smallest mostly, and as far apart as they are above it.
+//! A host's pause of some milliseconds makes a whole interval late, and hides a shorter queue for as long as the
+//! largest RTT is remembered: all of it is in the lower half of such a range, so that what is lost at a full buffer
+//! seems to have met an empty one. How the losses' RTTs lie tells more than the range does: at a full buffer they all
+//! lie close together, and well above the smallest RTT. A path's own losses lie wherever RTTs are: near the smallest
+//! mostly, and as far apart as they are above it.
 //!
 //! Losses that lie so are the path's own where no queue is long enough to place them in, also if they come in bursts.
 //!
-//! A single interval moves neither the mean nor the spread by much: not one whose losses met a pause, nor one that lost a burst.
+//! A single interval moves neither the mean nor the spread by much: not one whose losses met a pause, nor one that lost
+//! a burst.
 //!
-//! Limits: where a queue stands that others keep, or the path jitters so that it looks like one, or an interval has tens of losses, a path's own
-//! losses lie close together, too. So this is asked only of queues that a pause can hide: some milliseconds on paths below some 30 ms.
+//! Limits: where a queue stands that others keep, or the path jitters so that it looks like one, or an interval has
+//! tens of losses, a path's own losses lie close together, too. So this is asked only of queues that a pause can hide:
+//! some milliseconds on paths below some 30 ms.
 
 use super::NO_QUEUE;
 use crate::units::Micros;
@@ -18,19 +21,23 @@ use crate::units::Micros;
 /// Intervals with losses before they tell, and how many are remembered.
 const MIN_SEEN: u8 = 16;
 const MEMORY: u8 = 32;
-/// Losses lie close together if they are so many deviations above the smallest RTT. Source: in records of two and three flows on this
-/// machine's TCP at 5 to 20 packets, 3 to 9; simulated, on five paths that lose 1 to 5 %, .6 to 1.7, with jitter of a tenth of an RTT up to 3.5. With
-/// 4 one of 28 simulated paths that jitter and lose is used less, with 3 another by half.
+/// Losses lie close together if they are so many deviations above the smallest RTT. Source: in records of two and three
+/// flows on this machine's TCP at 5 to 20 packets, 3 to 9; simulated, on five paths that lose 1 to 5 %, .6 to 1.7, with
+/// jitter of a tenth of an RTT up to 3.5. With 4 one of 28 simulated paths that jitter and lose is used less, with 3
+/// another by half.
 const DEVIATIONS: f32 = 5.0;
-/// Losses lie anywhere if they are less than so many deviations above the smallest RTT. Source: simulated, 20 packets on 200 and 300 Mbit/s, 40 ms,
-/// that lose .3 and 2 % in bursts: .6 to .9 while a climber takes them for others', 1.3 to 1.9 at first; six flows that share 5 to 9 packets, 1.8 to 2.6.
-/// At 20 packets, 1 % in bursts of 5, .76 of the path is used with 1.3, .85 with this, .90 with 1.5; flows that share 3 to 12 lose 2.75, 2.82, 3.03 %.
+/// Losses lie anywhere if they are less than so many deviations above the smallest RTT. Source: simulated, 20 packets
+/// on 200 and 300 Mbit/s, 40 ms, that lose .3 and 2 % in bursts: .6 to .9 while a climber takes them for others', 1.3
+/// to 1.9 at first; six flows that share 5 to 9 packets, 1.8 to 2.6. At 20 packets, 1 % in bursts of 5, .76 of the path
+/// is used with 1.3, .85 with this, .90 with 1.5; flows that share 3 to 12 lose 2.75, 2.82, 3.03 %.
 const ANYWHERE: f32 = 1.4;
-/// No single interval's RTT counts as further from the mean than this part of the mean's height, nor as more losses than this. Source: on
-/// this machine's TCP three flows at 201 Mbit/s and 10 packets lose .7 to .9 % in three runs with 3, 1.8 to 3.4 % with 8, .9 to 7.5 % with all.
+/// No single interval's RTT counts as further from the mean than this part of the mean's height, nor as more losses
+/// than this. Source: on this machine's TCP three flows at 201 Mbit/s and 10 packets lose .7 to .9 % in three runs with
+/// 3, 1.8 to 3.4 % with 8, .9 to 7.5 % with all.
 const OUTLIER: f32 = 0.5;
 const LOSSES_MAX: f32 = 3.0;
-/// Most pauses are no longer. Source: on this machine they make ranges of 4 to 5 ms, sometimes 11, on paths of 6 to 8 ms.
+/// Most pauses are no longer. Source: on this machine they make ranges of 4 to 5 ms, sometimes 11, on paths of 6 to 8
+/// ms.
 const PAUSE: Micros = Micros::new(7000);
 
 /// Mean and spread of the RTTs that losses met, with a fading memory of intervals.
@@ -79,8 +86,8 @@ impl MetQueue {
     }
 }
 
-/// The longest queue that a pause hides. The packets of a pause wait for half of it in the mean, and an interval of a longer RTT has others, too:
-/// the longer the path, the less its mean rises.
+/// The longest queue that a pause hides. The packets of a pause wait for half of it in the mean, and an interval of a
+/// longer RTT has others, too: the longer the path, the less its mean rises.
 fn hidden_max(rtt_min: Micros) -> Micros {
     PAUSE * (PAUSE / rtt_min).min(1.0) * 0.5
 }

@@ -196,7 +196,8 @@ fn a_near_receivers_losses_are_never_random() {
     assert!(est.loss_floor() <= 0.05, "{}", est.loss_floor());
 }
 
-/// After a host's pause of 8 ms, the .8 ms of a short buffer are the lowest tenth of the range. Losses at a full one lie close together there.
+/// After a host's pause of 8 ms, the .8 ms of a short buffer are the lowest tenth of the range. Losses at a full one
+/// lie close together there.
 #[test]
 fn a_pause_does_not_hide_a_short_buffer() {
     let mut est = Estimator::new(&Params::default());
@@ -457,7 +458,8 @@ fn what_passes_in_a_row_tells_how_much_a_path_may_lose() {
     assert!(step(151, 5) <= f64::EPSILON, "long ago");
 }
 
-/// A range of 1 ms on a path of 40 ms tells nothing, but that losses lie anywhere in it does, and bursts are then as long as they were before.
+/// A range of 1 ms on a path of 40 ms tells nothing, but that losses lie anywhere in it does, and bursts are then as
+/// long as they were before.
 #[test]
 fn bursts_on_an_empty_path_are_its_own() {
     let tells = |heights: &[u64]| {

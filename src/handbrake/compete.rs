@@ -18,29 +18,32 @@
 //! ```
 //!
 //! In a drain we have less than a bandwidth-delay product in flight. If we are alone, the queue is then empty, so all
-//! packets see the same RTT, that of the path; if others drain as well, each drain comes down to it. Flows that fill the
-//! queue make it vary, except for moments (Cubic near its plateau). Such a moment may be taken for a longer path; the next fall
-//! below the adopted RTT shows the mistake, and for as long as the smallest RTT is remembered, no other adoption is believed. BBR's
-//! queue is flat for ten seconds. So a flow that knows what the path carries, and never has all of it, asks for twice the evidence.
+//! packets see the same RTT, that of the path; if others drain as well, each drain comes down to it. Flows that fill
+//! the queue make it vary, except for moments (Cubic near its plateau). Such a moment may be taken for a longer path;
+//! the next fall below the adopted RTT shows the mistake, and for as long as the smallest RTT is remembered, no other
+//! adoption is believed. BBR's queue is flat for ten seconds. So a flow that knows what the path carries, and never has
+//! all of it, asks for twice the evidence.
 //!
-//! Alone, a flow of Vivace sees the slope of its own queue and seldom needs a drain. Among climbers it sees none, since they yield
-//! to it: it would keep what it has, drain after drain. So it becomes one of them.
+//! Alone, a flow of Vivace sees the slope of its own queue and seldom needs a drain. Among climbers it sees none, since
+//! they yield to it: it would keep what it has, drain after drain. So it becomes one of them.
 //!
-//! The first time, the queue must have stood for half a second as well: flows that start one after the other make it stand, too.
-//! And a crowd of this algorithm that has started backs off together, for seconds, so that its queue grows while all find their
-//! shares, and goes when all of them yield. Cubic leaves .7 of its window when it loses, and so at least .7 of the RTT. Where that
-//! falls further others yield, and suspicion begins anew. It also loses seldom: where a twentieth is lost while the queue stands, a crowd
-//! holds it, and competing with it would only take from those who yield.
+//! The first time, the queue must have stood for half a second as well: flows that start one after the other make it
+//! stand, too. And a crowd of this algorithm that has started backs off together, for seconds, so that its queue grows
+//! while all find their shares, and goes when all of them yield. Cubic leaves .7 of its window when it loses, and so at
+//! least .7 of the RTT. Where that falls further others yield, and suspicion begins anew. It also loses seldom: where a
+//! twentieth is lost while the queue stands, a crowd holds it, and competing with it would only take from those who
+//! yield.
 //!
 //! A competition lasts `--compete-secs`, twice that if it comes again at once, and so on; then the queue is tested
-//! again. Where it stands, the flow goes on with the window it had before the test, or every test would cost it a third of its
-//! share. When it is found empty, it was somebody's who has left (or did not compete for it), or the buffer is short; for as
-//! long as the competition lasted, two actions in vain are then enough to go on with it. It also ends when the queue stays
-//! empty, or the flow grows without a loss: then those who share it yield, and would go on yielding.
+//! again. Where it stands, the flow goes on with the window it had before the test, or every test would cost it a third
+//! of its share. When it is found empty, it was somebody's who has left (or did not compete for it), or the buffer is
+//! short; for as long as the competition lasted, two actions in vain are then enough to go on with it. It also ends
+//! when the queue stays empty, or the flow grows without a loss: then those who share it yield, and would go on
+//! yielding.
 //!
 //! Limits: flows of this algorithm that wrongly compete hold each other there, until a test of one of them finds the
-//! queue empty. Where RTTs jitter, one that is far below the others makes a longer path doubtful, which is then competed with until
-//! the window of the smallest RTT ends.
+//! queue empty. Where RTTs jitter, one that is far below the others makes a longer path doubtful, which is then
+//! competed with until the window of the smallest RTT ends.
 
 mod dips;
 mod rise;
@@ -63,47 +66,53 @@ const GONE: f64 = 0.5;
 /// So many actions that end at the same lowest RTT show a longer path; a flat RTT counts for two.
 const MET_ENOUGH: u8 = 4;
 const MET_FLAT: u8 = 2;
-/// The same among others. Source: simulated, 74 paths beside Cubic and BBR: own share within .40 and .57 in .67 and .57 of the runs with
-/// 4, .75 and .58 with 8, .74 and .58 with 12; 95th percentile of the RTT where two own flows' path becomes longer, 40 to 80 ms: 85, 86, 111.
+/// The same among others. Source: simulated, 74 paths beside Cubic and BBR: own share within .40 and .57 in .67 and .57
+/// of the runs with 4, .75 and .58 with 8, .74 and .58 with 12; 95th percentile of the RTT where two own flows' path
+/// becomes longer, 40 to 80 ms: 85, 86, 111.
 const MET_AMONG_OTHERS: u8 = 8;
 /// After so many others the lowest RTT is forgotten: the path may have become longer meanwhile.
 const MISSED_MAX: u8 = 8;
-/// The queue may be empty for so many RTTs in a competition: Cubic has filled an eighth of a bandwidth-delay product in 6.
+/// The queue may be empty for so many RTTs in a competition: Cubic has filled an eighth of a bandwidth-delay product in
+/// 6.
 const ALONE_RTTS: f64 = 16.0;
 /// A climber's back-off worked if this part of the standing queue went.
 const FELL: f64 = 0.1;
-/// A climber that is left with this part of its rate after so many back-offs had no queue of its own, if it stands high. Source:
-/// simulated beside Cubic, whose sawtooth lowers the queue now and then, which looked like an effect; and with 30 to 100 flows of
-/// our own, whose queue stands for some back-offs when they start: the first of 30 rightly comes down to a thirtieth, and at an
-/// eighth it takes them for others. The share beside Cubic is the same.
+/// A climber that is left with this part of its rate after so many back-offs had no queue of its own, if it stands
+/// high. Source: simulated beside Cubic, whose sawtooth lowers the queue now and then, which looked like an effect; and
+/// with 30 to 100 flows of our own, whose queue stands for some back-offs when they start: the first of 30 rightly
+/// comes down to a thirtieth, and at an eighth it takes them for others. The share beside Cubic is the same.
 const GIVEN_UP: f64 = 0.0625;
 const GIVEN_UP_AFTER: u8 = 8;
-/// A climber whose queue stood through so many back-offs in a row, with no interval of a tolerable queue between them, shares it
-/// with others that fill it. Source: simulated; a crowd of our own backs off together, and its queue is tolerable after 2 to 4
-/// back-offs, 8 while it starts. Beside Cubic it stands through 12 to 20.
+/// A climber whose queue stood through so many back-offs in a row, with no interval of a tolerable queue between them,
+/// shares it with others that fill it. Source: simulated; a crowd of our own backs off together, and its queue is
+/// tolerable after 2 to 4 back-offs, 8 while it starts. Beside Cubic it stands through 12 to 20.
 const IN_A_ROW: u8 = 12;
-/// What Cubic leaves of its window, and so of the RTT: below this part of the highest RTT since the suspicion began, others yield.
-/// Source: RFC 9438, section 4.6; simulated, 8 to 50 own flows in 70 buffers of 1.6 to 47 bandwidth-delay products: Jain's index .815
-/// without, .840 with it; 40 paths beside one Cubic: own share .415, .411. At .75 .844 and .407.
+/// What Cubic leaves of its window, and so of the RTT: below this part of the highest RTT since the suspicion began,
+/// others yield. Source: RFC 9438, section 4.6; simulated, 8 to 50 own flows in 70 buffers of 1.6 to 47 bandwidth-delay
+/// products: Jain's index .815 without, .840 with it; 40 paths beside one Cubic: own share .415, .411. At .75 .844 and
+/// .407.
 const CUBIC_LEAVES: f64 = 0.7;
-/// Drains that follow the one before within so many RTTs, and how many show that the queue is shared. Source: simulated; the queue
-/// rule may act every 8 RTTs. One such drain takes a change of the path for it (48 RTTs to use a rate that tripled, not 13).
+/// Drains that follow the one before within so many RTTs, and how many show that the queue is shared. Source:
+/// simulated; the queue rule may act every 8 RTTs. One such drain takes a change of the path for it (48 RTTs to use a
+/// rate that tripled, not 13).
 const SOON_RTTS: f64 = 20.0;
 const RETURNS: u8 = 3;
 /// Actions in vain that are enough to compete again.
 const AGAIN: u32 = 2;
-/// A queue must have stood for so long until it is competed for, the first time: on a path of few milliseconds all of these actions
-/// take less than others need to come one after the other and find their shares. Source: simulated, Jain's index on 81 paths on
-/// which crowds are unfair, and own share on 40 beside Cubic: .695, .396; .5 s .704, .396; 1 s .714, .387.
+/// A queue must have stood for so long until it is competed for, the first time: on a path of few milliseconds all of
+/// these actions take less than others need to come one after the other and find their shares. Source: simulated,
+/// Jain's index on 81 paths on which crowds are unfair, and own share on 40 beside Cubic: .695, .396; .5 s .704, .396;
+/// 1 s .714, .387.
 const SUSPECTED_FOR: Micros = Micros::new(500_000);
-/// With a greater part of the packets lost since the queue was last empty, beyond what the path loses itself, a crowd holds it. Source:
-/// simulated, what was lost before first competitions: beside 1 and 4 Cubics .000 to .014 but for one path (.035 to .066), in crowds of 30 to
-/// 100 flows of our own .02 to .21. Jain's index of 40 crowds .971 without, .980 with .1, .982 with .05 and .03 (6, 3, 2, 2 of 160 runs below
-/// .9), and .981 from the first suspicion on; the own share of 74 paths beside Cubic and BBR is the same.
+/// With a greater part of the packets lost since the queue was last empty, beyond what the path loses itself, a crowd
+/// holds it. Source: simulated, what was lost before first competitions: beside 1 and 4 Cubics .000 to .014 but for one
+/// path (.035 to .066), in crowds of 30 to 100 flows of our own .02 to .21. Jain's index of 40 crowds .971 without,
+/// .980 with .1, .982 with .05 and .03 (6, 3, 2, 2 of 160 runs below .9), and .981 from the first suspicion on; the own
+/// share of 74 paths beside Cubic and BBR is the same.
 const CROWD_LOSS: f64 = 0.05;
-/// A competition begins at no more than so many times the present rate: the flow may have yielded to a crowd that is starting,
-/// and what it had before was never its share. Source: simulated, 100 flows; without it Jain's index was .4, with 2.5 to 3
-/// it is .93 to .98.
+/// A competition begins at no more than so many times the present rate: the flow may have yielded to a crowd that is
+/// starting, and what it had before was never its share. Source: simulated, 100 flows; without it Jain's index was .4,
+/// with 2.5 to 3 it is .93 to .98.
 const AT_ONCE: f64 = 3.0;
 /// The longest competition, in first ones.
 const LONGEST: f64 = 6.0;
@@ -178,7 +187,8 @@ pub struct CompeteRule {
     suspected: Micros,
     /// The highest of the smallest RTTs since then; zero for none.
     highest: Micros,
-    /// Packets lost beyond the path's own losses since the queue was last empty, or others yielded, less those that Cubic might lose.
+    /// Packets lost beyond the path's own losses since the queue was last empty, or others yielded, less those that
+    /// Cubic might lose.
     lost_beyond: f32,
     /// Since when the queue is empty during a competition; zero for not.
     gone_since: Micros,
@@ -239,8 +249,8 @@ impl CompeteRule {
         self.dips.bbr_until(view.est.now())
     }
 
-    /// Ends all suspicion. A short buffer is empty now and then, whoever fills it: so for some time after a competition, few
-    /// actions in vain are enough for the next one, which begins where it ended.
+    /// Ends all suspicion. A short buffer is empty now and then, whoever fills it: so for some time after a
+    /// competition, few actions in vain are enough for the next one, which begins where it ended.
     fn clear(&mut self, now: Micros, params: &Params) {
         let expected = now < self.expected_until;
         self.in_vain = if expected {
@@ -261,8 +271,8 @@ impl CompeteRule {
         self.gone_since = Micros::ZERO;
     }
 
-    /// Suspicion begins anew where the queue falls by more than those would let it who fill it. A flow that has competed had a part
-    /// of the queue itself.
+    /// Suspicion begins anew where the queue falls by more than those would let it who fill it. A flow that has
+    /// competed had a part of the queue itself.
     fn note_yielding(&mut self, rtt: &RttStats, view: &View<'_>) {
         if self.suspected == Micros::ZERO || self.window_pkts.is_some() {
             return;
@@ -290,8 +300,8 @@ impl CompeteRule {
         }
     }
 
-    /// The end of a drain: `view` is its last interval, with the rate from before it. `among_others`: others are known to have a part of
-    /// the path.
+    /// The end of a drain: `view` is its last interval, with the rate from before it. `among_others`: others are known
+    /// to have a part of the path.
     pub fn drained(&mut self, view: &View<'_>, among_others: bool) -> Effect {
         let Some(rtt) = view.mi.rtt else {
             return Effect::Fine;
@@ -323,8 +333,9 @@ impl CompeteRule {
         effect
     }
 
-    /// A back-off of the climber; `view` is the interval that called for it. What the back-offs before achieved is judged
-    /// by whether anything of the queue went, as often as the queue rule would act. `among_others` as for a drain.
+    /// A back-off of the climber; `view` is the interval that called for it. What the back-offs before achieved is
+    /// judged by whether anything of the queue went, as often as the queue rule would act. `among_others` as for a
+    /// drain.
     pub fn backed_off(&mut self, view: &View<'_>, among_others: bool) -> Effect {
         let Some(rtt) = view.mi.rtt else {
             return Effect::Fine;
@@ -438,8 +449,9 @@ impl CompeteRule {
         }
     }
 
-    /// The time of a competition is over, at this window: where the queue does not go now, few actions in vain are enough for
-    /// the next, which goes on where this one ended. To yield costs the others nothing: what they take is taken back.
+    /// The time of a competition is over, at this window: where the queue does not go now, few actions in vain are
+    /// enough for the next, which goes on where this one ended. To yield costs the others nothing: what they take is
+    /// taken back.
     pub fn competed(&mut self, window_pkts: f64, now: Micros, params: &Params) {
         self.in_vain = in_vain_to_resume(params);
         self.lowest_after_action = Micros::ZERO;

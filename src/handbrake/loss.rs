@@ -4,15 +4,16 @@
 //! loss. An emergency is told from a trial's answer: a trial above the capacity loses its own excess.
 //!
 //! Who fills a small buffer shows in the trials: a flow alone loses in its higher trials, a flow among others in all of
-//! them. So where the lower trials lose nearly as much as the higher ones, the loss is shared, and the flow climbs additively
-//! like the others, however large it is: one that went on learning would keep what it has.
+//! them. So where the lower trials lose nearly as much as the higher ones, the loss is shared, and the flow climbs
+//! additively like the others, however large it is: one that went on learning would keep what it has.
 //!
 //! A long buffer that is full stays so at the rate that arrives: what stands in it is let out at once.
 //!
 //! A flow that does not use its rate, at an empty queue, is cut only for twice the loss: it hardly made it.
 //!
-//! Limits: a buffer that holds less than 1.25 ms, or 2 % of the RTT, cannot be told from random loss by RTTs: what may be done there
-//! is the controller's (`controller/small_buffer.rs`). In MOVE all trials have the same rate and compare nothing.
+//! Limits: a buffer that holds less than 1.25 ms, or 2 % of the RTT, cannot be told from random loss by RTTs: what may
+//! be done there is the controller's (`controller/small_buffer.rs`). In MOVE all trials have the same rate and compare
+//! nothing.
 
 use super::{Action, BELOW_GOODPUT, Rule, View};
 use crate::estimate::LossClass;
@@ -25,8 +26,8 @@ pub const MIN_PKTS: f64 = 12.0;
 const MIN_LOST: f64 = 2.0;
 /// No single cut goes below this part of the rate.
 const CUT_FLOOR: f64 = 0.5;
-/// Nor does one that drains. Source: simulated, 13 crowds of 8 to 100 flows, six seeds: Jain's index .936, with 0.5 .932; if a queue
-/// of the tolerated length calls for a drain .923.
+/// Nor does one that drains. Source: simulated, 13 crowds of 8 to 100 flows, six seeds: Jain's index .936, with 0.5
+/// .932; if a queue of the tolerated length calls for a drain .923.
 const DRAIN_FLOOR: f64 = 0.25;
 /// Below so many packets per RTT, congestive loss is answered by additive climbing. Source: simulated at 10-packet
 /// buffers, where 48 once left a faster one of six flows in charge.
@@ -35,8 +36,8 @@ const CLIMB_PKTS: f64 = 64.0;
 const CLEAR_SIGMAS: f64 = 2.0;
 /// How much more a flow that does not use its rate may lose.
 const IDLE_FACTOR: f64 = 2.0;
-/// Losses that are enough to compare trials by, how many are remembered, and lost in lower ones over lost in higher ones.
-/// Source: simulated with 4 and 6 flows at 5 to 20 packets; a flow alone has 0 to 0.3.
+/// Losses that are enough to compare trials by, how many are remembered, and lost in lower ones over lost in higher
+/// ones. Source: simulated with 4 and 6 flows at 5 to 20 packets; a flow alone has 0 to 0.3.
 const LOST_ENOUGH: f32 = 8.0;
 const LOST_MEMORY: f32 = 32.0;
 const BELOW_OVER_ABOVE: f32 = 0.6;

@@ -3,9 +3,9 @@
 //! Flows that probe one after the other build a queue that none of them sees growing: its slope is zero. Whether the
 //! drain had an effect is judged by the compete rule.
 //!
-//! A path that has become much narrower shows before a queue stands: RTTs climb a straight line, and packets arrive at the
-//! new rate. Then one cut goes down to what the path bears now, however far that is, instead of two or three that wait for each
-//! other while the queue fills. A longer route makes RTTs climb, too, but in one step.
+//! A path that has become much narrower shows before a queue stands: RTTs climb a straight line, and packets arrive at
+//! the new rate. Then one cut goes down to what the path bears now, however far that is, instead of two or three that
+//! wait for each other while the queue fills. A longer route makes RTTs climb, too, but in one step.
 //!
 //! Limits: a flow among others cannot tell their start from a narrower path, and yields to it.
 
@@ -16,11 +16,11 @@ use crate::units::{Micros, Rate};
 
 /// No cut goes below this part of the rate.
 const CUT_FLOOR: f64 = 0.6;
-/// A slope that shows a path too narrow for the rate, s/s: of three packets sent two arrive. Source: simulated, capacity that
-/// falls to a third; 0.3 does the same.
+/// A slope that shows a path too narrow for the rate, s/s: of three packets sent two arrive. Source: simulated,
+/// capacity that falls to a third; 0.3 does the same.
 const NARROW_SLOPE: f64 = 0.5;
-/// Standard errors that such a slope must have, over the root of the samples. Source: regression; a step of the RTT, in the
-/// middle of the interval, has root 3 of them.
+/// Standard errors that such a slope must have, over the root of the samples. Source: regression; a step of the RTT, in
+/// the middle of the interval, has root 3 of them.
 const NARROW_LINE: f64 = 2.5;
 /// No cut to a narrower path goes below this part of the rate.
 const NARROW_FLOOR: f64 = 0.25;

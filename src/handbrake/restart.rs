@@ -5,15 +5,15 @@
 //! path bore when it last pushed back. Delivery far beyond that, with nothing pushing back, is another path: the fast
 //! start goes on from the present rate, more carefully than the first one.
 //!
-//! A flow that has the path to itself need not wait for a quarter. Each of its steps beyond the capacity makes the queue grow by as
-//! much: that tells that the path is its own, and what arrives then is the edge. If later more than that arrives, and RTTs stay where
-//! they are, the path is wider, and the fast start goes on at once. Where others share the path a step makes the queue grow
-//! by their part less, and capacity comes and goes with them; so the edge must be the flow's own, and a higher one is believed
-//! for long.
+//! A flow that has the path to itself need not wait for a quarter. Each of its steps beyond the capacity makes the
+//! queue grow by as much: that tells that the path is its own, and what arrives then is the edge. If later more than
+//! that arrives, and RTTs stay where they are, the path is wider, and the fast start goes on at once. Where others
+//! share the path a step makes the queue grow by their part less, and capacity comes and goes with them; so the edge
+//! must be the flow's own, and a higher one is believed for long.
 //!
-//! Limits: without an edge it needs Vivace to find the first quarter, which is so on paths that jitter or lose packets, and for a while
-//! after the path became narrower. A restart that gained nothing is not repeated soon; that of a flow which has all of its path is begun
-//! by the cruise ([`crate::cruise`]), which asks for nothing here.
+//! Limits: without an edge it needs Vivace to find the first quarter, which is so on paths that jitter or lose packets,
+//! and for a while after the path became narrower. A restart that gained nothing is not repeated soon; that of a flow
+//! which has all of its path is begun by the cruise ([`crate::cruise`]), which asks for nothing here.
 
 use super::{Action, Rule, View};
 use crate::estimate::{LossClass, RttStats};
@@ -24,10 +24,11 @@ use crate::units::{Micros, Rate};
 /// Delivery beyond the known capacity that means another path. Source: above two of Vivace's first steps, so that the
 /// search for the edge never looks like it.
 const GROWN: f64 = 1.25;
-/// Delivery beyond the edge that means a wider path. Source: simulated, capacity that triples; with 1.03 it takes two RTTs
-/// more, since steps near the edge are no larger. Less does the same.
+/// Delivery beyond the edge that means a wider path. Source: simulated, capacity that triples; with 1.03 it takes two
+/// RTTs more, since steps near the edge are no larger. Less does the same.
 const BEYOND_EDGE: f64 = 1.02;
-/// The part of the slope that the old edge would have caused, below which the slope is certainly not that. Half: as far from none.
+/// The part of the slope that the old edge would have caused, below which the slope is certainly not that. Half: as far
+/// from none.
 const NO_SLOPE: f64 = 0.5;
 /// The part of the tolerated queue above which the path may be full.
 const NO_QUEUE: f64 = 0.25;
@@ -37,12 +38,12 @@ const NONE_SIGMAS: f64 = 2.0;
 /// The least rise of RTTs at the edge. Source: as in Vivace's utility.
 const EDGE_MIN_RISE: Micros = Micros::new(100);
 const EDGE_MIN_RISE_PKTS: f64 = 2.0;
-/// A step of the rate, and the part of it by which the slope must grow at an edge of the flow's own. Source: simulated; flows
-/// that are alone have 0.5 to 1, with more the first step beyond the capacity is missed.
+/// A step of the rate, and the part of it by which the slope must grow at an edge of the flow's own. Source: simulated;
+/// flows that are alone have 0.5 to 1, with more the first step beyond the capacity is missed.
 const EDGE_STEP: f64 = 0.02;
 const OWN_PART: f64 = 0.4;
-/// How much of a higher edge stays with each new one. Source: simulated, 4 to 100 flows, whose shares come and go: without it
-/// four flows on 10 packets had a Jain's index of .61 instead of .999.
+/// How much of a higher edge stays with each new one. Source: simulated, 4 to 100 flows, whose shares come and go:
+/// without it four flows on 10 packets had a Jain's index of .61 instead of .999.
 const EDGE_KEPT: f64 = 0.98;
 /// A restart that ends below this many times its first rate was in vain.
 const IN_VAIN: f64 = 1.2;
@@ -218,7 +219,8 @@ mod tests {
         assert_eq!(rule.pause, Micros::ZERO, "a success ends the pauses");
     }
 
-    /// Intervals of 20 ms at these rates on a path of 40 ms that bears so much, one after the other; what the last calls for.
+    /// Intervals of 20 ms at these rates on a path of 40 ms that bears so much, one after the other; what the last
+    /// calls for.
     fn after(rates: &[f64], share: f64, bears: f64, bears_last: f64) -> Option<Action> {
         let params = Params::default();
         let mut est = empty_path();

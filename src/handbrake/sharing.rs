@@ -9,27 +9,29 @@
 //!                                             by less, the more of it is others'
 //! ```
 //!
-//! A flow that goes back after an overshoot changes its rate by a tenth or more, in one step: enough for the slope of the RTT to
-//! show, among the small steps of others, how much of the path that was. A flow alone sees an answer of 1, one of eight a
-//! third. The part smoothed over a few overshoots tells how to climb: alone in strides, so that little of the path is
-//! lost, beside others by equal additions, since what is given up is a part of the rate (see [`crate::vivace`]).
+//! A flow that goes back after an overshoot changes its rate by a tenth or more, in one step: enough for the slope of
+//! the RTT to show, among the small steps of others, how much of the path that was. A flow alone sees an answer of 1,
+//! one of eight a third. The part smoothed over a few overshoots tells how to climb: alone in strides, so that little
+//! of the path is lost, beside others by equal additions, since what is given up is a part of the rate (see
+//! [`crate::vivace`]).
 //!
 //! Limits: what is not shown to be the flow's own is taken to be shared, so a flow climbs slowly until its second
-//! overshoot. Flows in lock step, as after a take-over, are one to this measure. A queue that is gone before the answer comes
-//! tells nothing, nor do intervals with few packets.
+//! overshoot. Flows in lock step, as after a take-over, are one to this measure. A queue that is gone before the answer
+//! comes tells nothing, nor do intervals with few packets.
 
 use super::{View, burst_time};
 use crate::estimate::Mi;
 use crate::params::{Handbrake, Params};
 use crate::units::Rate;
 
-/// The part of the path from which on a flow climbs as if alone. Source: simulated, medians of the answer: .7 to 1.2 of flows
-/// alone, .77 of two, .40 of eight. 30 paths that two to eight share: Jain's index .914 with none, .918 with this; with .8 and .9
-/// the same, but flows alone use .001 and .003 less.
+/// The part of the path from which on a flow climbs as if alone. Source: simulated, medians of the answer: .7 to 1.2 of
+/// flows alone, .77 of two, .40 of eight. 30 paths that two to eight share: Jain's index .914 with none, .918 with
+/// this; with .8 and .9 the same, but flows alone use .001 and .003 less.
 const OWN: f32 = 0.7;
 /// The weight of the latest answer. Source: two that say the same are believed.
 const LATEST: f32 = 0.5;
-/// The rate must have fallen by this part of the edge, so that others' steps do not drown the answer. Source: a trial's distance.
+/// The rate must have fallen by this part of the edge, so that others' steps do not drown the answer. Source: a trial's
+/// distance.
 const LEAST_FALL: f32 = 0.03;
 /// A queue must stand through all of the interval, of so many bursts; on average of one.
 const STANDS_BURSTS: f64 = 0.2;
@@ -96,7 +98,8 @@ mod tests {
     use crate::handbrake::tests::{PKT, empty_path, sent_at, view};
     use crate::units::Micros;
 
-    /// A flow that sends a packet each 180 us and then each 220 us, and holds `part` of a path of one each 200 us, so often.
+    /// A flow that sends a packet each 180 us and then each 220 us, and holds `part` of a path of one each 200 us, so
+    /// often.
     fn after(part: f64, times: u64) -> Sharing {
         let (params, mut est, mut sharing) = (Params::default(), empty_path(), Sharing::default());
         let change = (20.0 * part) as u64;

@@ -22,8 +22,8 @@ pub(super) fn empty_path() -> Estimator {
     est
 }
 
-/// An estimator that saw RTTs of 40 to 80 ms, and an interval of 100 packets sent 0.2 ms apart at `asked`, of which every
-/// so-manieth is lost (with 1, none).
+/// An estimator that saw RTTs of 40 to 80 ms, and an interval of 100 packets sent 0.2 ms apart at `asked`, of which
+/// every so-manieth is lost (with 1, none).
 pub(crate) fn interval(asked: Rate, rtt: u64, lost_every: u64) -> (Estimator, Mi) {
     let mut est = empty_path();
     est.observe(&report(9, 1, &[(0, 80_000, 0); 8], 1000), context(None));

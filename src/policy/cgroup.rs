@@ -1,8 +1,9 @@
 //! The paths of cgroups by the numbers that the kernel gives them.
 //!
-//! A datapath knows a socket's cgroup by its number, which is the inode number of its folder. The folders are read when a
-//! number is met that is not known yet, so a cgroup that was made after the agent started is found with its first
-//! connection; a number that is not among them (of a cgroup that is gone) is remembered as unknown and not searched again.
+//! A datapath knows a socket's cgroup by its number, which is the inode number of its folder. The folders are read when
+//! a number is met that is not known yet, so a cgroup that was made after the agent started is found with its first
+//! connection; a number that is not among them (of a cgroup that is gone) is remembered as unknown and not searched
+//! again.
 
 use std::collections::HashMap;
 use std::fs;

@@ -39,7 +39,8 @@ impl fmt::Display for Ports {
     }
 }
 
-/// A network from text: `10.0.0.0/8`, `2001:db8::/32`, or one address. A network of IPv4-mapped addresses is the IPv4 one.
+/// A network from text: `10.0.0.0/8`, `2001:db8::/32`, or one address. A network of IPv4-mapped addresses is the IPv4
+/// one.
 ///
 /// # Errors
 /// Say what to write.

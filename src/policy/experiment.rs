@@ -1,8 +1,9 @@
 //! Comparing by hash: which connections of a policy the agent drives, and which stay with the kernel's Cubic.
 //!
-//! A connection's arm is a function of its addresses and of a key: the same after a restart of the agent, on every server
-//! of a fleet that has the same key, and independent between experiments with different keys. The hash is SipHash-2-4
-//! under a key made from the text, so that who chooses his own addresses cannot choose his arm without knowing it.
+//! A connection's arm is a function of its addresses and of a key: the same after a restart of the agent, on every
+//! server of a fleet that has the same key, and independent between experiments with different keys. The hash is
+//! SipHash-2-4 under a key made from the text, so that who chooses his own addresses cannot choose his arm without
+//! knowing it.
 
 use super::Connection;
 use crate::units::Ratio;

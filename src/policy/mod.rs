@@ -7,9 +7,9 @@
 //!           kernel │ shadow │ drive │ an experiment: drive or control, by a hash of the addresses
 //! ```
 //!
-//! Policies are looked at in their order, and the first whose conditions all hold decides. A condition that a policy does
-//! not have holds for every connection; one with several values holds if one of them fits. Everything here is a function
-//! of the connection and the policies: no clock, no chance, no I/O. [`Cgroups`] alone looks at the machine.
+//! Policies are looked at in their order, and the first whose conditions all hold decides. A condition that a policy
+//! does not have holds for every connection; one with several values holds if one of them fits. Everything here is a
+//! function of the connection and the policies: no clock, no chance, no I/O. [`Cgroups`] alone looks at the machine.
 
 mod cgroup;
 mod condition;

@@ -1,16 +1,16 @@
 //! Taking a record's decisions again.
 //!
-//! Fresh controllers with the recorded parameters and seeds get the recorded inputs in their order. Unless the algorithm
-//! or a parameter has changed, every decision comes out as recorded.
+//! Fresh controllers with the recorded parameters and seeds get the recorded inputs in their order. Unless the
+//! algorithm or a parameter has changed, every decision comes out as recorded.
 //!
 //! After the first decision that differs, a replay is *open loop*: the path in the record answered the recorded rates,
 //! not the new ones. To keep it meaningful, a report is given the number of the plan that the replayed controller
 //! is at, if it was current when it was recorded; else everything after one plan more or less would count as stale.
 //! What a changed algorithm would have *reached* is a question for the simulator, not for a record.
 //!
-//! A changed *parameter* is therefore not left to run on its own. At every decision the controller that follows the record
-//! is copied, and the copy decides once with the changed value. What it remembers of the path it has measured with the
-//! changed value from the beginning; everything else before the decision is as recorded.
+//! A changed *parameter* is therefore not left to run on its own. At every decision the controller that follows the
+//! record is copied, and the copy decides once with the changed value. What it remembers of the path it has measured
+//! with the changed value from the beginning; everything else before the decision is as recorded.
 
 use super::{Decided, Line, Reader, RecordError, Texts, params, resume};
 use crate::controller::{Controller, FlowStart};
@@ -221,8 +221,8 @@ pub struct Replay<R> {
 }
 
 impl<R: BufRead> Replay<R> {
-    /// Reads the header. With `changes`, parameters as flag and value, every [`Step`] also has the answer that they make;
-    /// they take the place of the recorded ones from the beginning to the end.
+    /// Reads the header. With `changes`, parameters as flag and value, every [`Step`] also has the answer that they
+    /// make; they take the place of the recorded ones from the beginning to the end.
     ///
     /// # Errors
     /// If this is no record, one that cannot be read here, or its parameters do not go with the changes.

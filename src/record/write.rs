@@ -1,5 +1,6 @@
 //! Writing a record while flows run. A thread of its own does it, since flows do not wait for a disk; of lines that it
-//! cannot take any more there is none in the record, nor any after them: a gap would make other decisions of what follows.
+//! cannot take any more there is none in the record, nor any after them: a gap would make other decisions of what
+//! follows.
 
 use super::{FORMAT, Line, VERSION, texts};
 use crate::params::Params;
@@ -34,9 +35,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file for this user alone, and writes the header. What is there already is kept beside it, as `.old`. A
-    /// record names the peers of connections, so the file is neither another's nor behind a symbolic link that another may
-    /// have made.
+    /// Creates the file for this user alone, and writes the header. What is there already is kept beside it, as `.old`.
+    /// A record names the peers of connections, so the file is neither another's nor behind a symbolic link that
+    /// another may have made.
     ///
     /// # Errors
     /// If the file cannot be created, kept or written, is a link, or belongs to another user.
@@ -77,8 +78,8 @@ impl Recorder {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a line. When the size limit is reached, or the disk refuses or is too slow, recording ends with one warning;
-    /// flows are never disturbed.
+    /// Appends a line. When the size limit is reached, or the disk refuses or is too slow, recording ends with one
+    /// warning; flows are never disturbed.
     pub fn write(&self, line: &Line) {
         let mut open = self.open();
         if open.has_ended {
@@ -163,7 +164,8 @@ fn create(path: &Path) -> io::Result<File> {
     options.create_new(true).open(path)
 }
 
-/// Makes room for a record. The one that is there may be all that a crash has left, or that of an agent which writes it yet.
+/// Makes room for a record. The one that is there may be all that a crash has left, or that of an agent which writes it
+/// yet.
 fn keep_old(path: &Path) -> io::Result<()> {
     let mut old = path.as_os_str().to_owned();
     old.push(".old");

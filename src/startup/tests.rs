@@ -148,8 +148,8 @@ fn a_restart_bears_little_more_than_the_paths_own_losses() {
     assert!(!ends(Startup::new(Micros::ZERO), 8), "a start cannot know");
 }
 
-/// The verdicts of a start of which the train told this, on slots of 40 packets, 50 ms apart, at RTTs within 1 ms of these; each
-/// slot loses so many packets.
+/// The verdicts of a start of which the train told this, on slots of 40 packets, 50 ms apart, at RTTs within 1 ms of
+/// these; each slot loses so many packets.
 fn after_train(train: Option<Rate>, rtts: &[u64], lost: u64) -> Vec<Verdict> {
     let params = Params::default();
     let mut est = Estimator::new(&params);

@@ -1,48 +1,54 @@
 //! What the ACKs of the initial window tell of the path.
 //!
-//! Its packets leave at one time and come out of the bottleneck one after the other, so that the spacing of their ACKs is the
-//! path's rate (Dovrolis, Ramanathan and Moore, 2004). The fast start need not find that by doubling.
+//! Its packets leave at one time and come out of the bottleneck one after the other, so that the spacing of their ACKs
+//! is the path's rate (Dovrolis, Ramanathan and Moore, 2004). The fast start need not find that by doubling.
 //!
-//! A receiver, a radio link or a card that collects ACKs makes bunches of them, whose spacing is its own. A train in which one gap
-//! is more than half of the whole therefore tells nothing, nor does one of few gaps, nor packets that an application sent later.
+//! A receiver, a radio link or a card that collects ACKs makes bunches of them, whose spacing is its own. A train in
+//! which one gap is more than half of the whole therefore tells nothing, nor does one of few gaps, nor packets that an
+//! application sent later.
 //!
-//! On a slow path the train lasts longer than an RTT, and all that is sent before it tells the rate comes to stand in the queue.
-//! So until it is over the window is the initial one: what its ACKs let out arrives no faster than they do.
+//! On a slow path the train lasts longer than an RTT, and all that is sent before it tells the rate comes to stand in
+//! the queue. So until it is over the window is the initial one: what its ACKs let out arrives no faster than they do.
 //!
-//! A server that first shakes hands (TLS) sends a few packets, and its first full window with its answer, an RTT or more later. So where all
-//! that was written is acknowledged and tells nothing, what comes next is a train of its own, and the datapath lets it leave as one burst.
+//! A server that first shakes hands (TLS) sends a few packets, and its first full window with its answer, an RTT or
+//! more later. So where all that was written is acknowledged and tells nothing, what comes next is a train of its own,
+//! and the datapath lets it leave as one burst.
 //!
-//! Where others fill the path's queue already, most of the window meets no room. A flow that has lost half of it is a newcomer in a crowd, or behind
-//! a buffer of a few packets: nothing here tells them apart, but either way more of the same would be lost.
+//! Where others fill the path's queue already, most of the window meets no room. A flow that has lost half of it is a
+//! newcomer in a crowd, or behind a buffer of a few packets: nothing here tells them apart, but either way more of the
+//! same would be lost.
 //!
-//! Limits: other flows' packets are between those of the train only if they came with them, so that it tells the path's rate, not
-//! what is left of it. A shaper that lets a bucket of packets pass tells the rate of the line.
+//! Limits: other flows' packets are between those of the train only if they came with them, so that it tells the path's
+//! rate, not what is left of it. A shaper that lets a bucket of packets pass tells the rate of the line.
 
 use crate::units::{Micros, Rate};
 
-/// The train is over when `ENOUGH` of the initial window is acknowledged, or after `PATIENCE_RTTS` if there are gaps enough to tell a rate, or
-/// after `LONGEST_RTTS` regardless. A later flight's first ACKs may be mixed with the last ones of the flight before, so it also needs
-/// those gaps, or the whole window. A first flight does not: waiting for gaps would take bunches for a rate (simulated, 24 paths that jitter:
-/// used by .87 for .90).
-/// Source: simulated, 1 to 50 flows on 389 random paths, a quarter below 2 Mbit/s: loss over Cubic's 1.055 and 1.10 to .966 and .991
-/// against a quarter of an RTT for both; downloads over still paths take as long, over those whose ACKs are collected for 12 ms a
+/// The train is over when `ENOUGH` of the initial window is acknowledged, or after `PATIENCE_RTTS` if there are gaps
+/// enough to tell a rate, or after `LONGEST_RTTS` regardless. A later flight's first ACKs may be mixed with the last
+/// ones of the flight before, so it also needs those gaps, or the whole window. A first flight does not: waiting for
+/// gaps would take bunches for a rate (simulated, 24 paths that jitter: used by .87 for .90). Source: simulated, 1 to
+/// 50 flows on 389 random paths, a quarter below 2 Mbit/s: loss over Cubic's 1.055 and 1.10 to .966 and .991 against a
+/// quarter of an RTT for both; downloads over still paths take as long, over those whose ACKs are collected for 12 ms a
 /// tenth less, where RTTs jitter by 12 ms 2 % more.
 const ENOUGH: f64 = 0.7;
 const PATIENCE_RTTS: f64 = 0.25;
 const LONGEST_RTTS: f64 = 1.0;
-/// Flights that may tell nothing: a sender whose buffer holds less than the window, and whose ACKs come all in one, never sends another.
+/// Flights that may tell nothing: a sender whose buffer holds less than the window, and whose ACKs come all in one,
+/// never sends another.
 const FLIGHTS: u8 = 3;
-/// Gaps between ACKs, at least, and the largest one as a part of them all, at most. Source: simulated, 32 downloads over paths that
-/// collect ACKs for 4 and 12 ms: without, 1 MB takes 1.8 and 2.7 of Cubic's time; at .65 as at .5.
+/// Gaps between ACKs, at least, and the largest one as a part of them all, at most. Source: simulated, 32 downloads
+/// over paths that collect ACKs for 4 and 12 ms: without, 1 MB takes 1.8 and 2.7 of Cubic's time; at .65 as at .5.
 const MIN_GAPS: u8 = 3;
 const WIDEST_PART: f64 = 0.5;
-/// Part of the train's length by which the last packet's RTT is longer than the first one's, at least, if all left together. Source: it
-/// is all of it then, and none for packets that were sent at the rate at which they arrive. Simulated, streams of video: the worst second of one
-/// that took its own spacing for the path's was 3.8 Mbit/s for 4.5.
+/// Part of the train's length by which the last packet's RTT is longer than the first one's, at least, if all left
+/// together. Source: it is all of it then, and none for packets that were sent at the rate at which they arrive.
+/// Simulated, streams of video: the worst second of one that took its own spacing for the path's was 3.8 Mbit/s for
+/// 4.5.
 const BURST_PART: f64 = 0.5;
 
-/// Lost part of the initial window from which on a flow goes on with what arrived. Source: simulated, 40 crowds of 8 to 100 flows: loss 3.94 %
-/// without, 3.49 % with this, 3.51 % with .4, 3.58 % with .7; 42 paths with six flows at 5 to 20 packets: Jain's index .965, .963, .961, .960.
+/// Lost part of the initial window from which on a flow goes on with what arrived. Source: simulated, 40 crowds of 8 to
+/// 100 flows: loss 3.94 % without, 3.49 % with this, 3.51 % with .4, 3.58 % with .7; 42 paths with six flows at 5 to 20
+/// packets: Jain's index .965, .963, .961, .960.
 const LOST_PART: f64 = 0.5;
 
 /// The ACKs of the initial window so far.
@@ -130,8 +136,9 @@ impl Train {
             .then(|| Rate::from_bytes_in(pkts * pkt_bytes, self.span()))
     }
 
-    /// Whether the packets left together, the last of which took so long, so that each came out of the bottleneck later after it was sent than the one before. What an
-    /// application sent little by little has the RTT of an empty path, and its own spacing.
+    /// Whether the packets left together, the last of which took so long, so that each came out of the bottleneck later
+    /// after it was sent than the one before. What an application sent little by little has the RTT of an empty path,
+    /// and its own spacing.
     #[must_use]
     pub fn is_burst(&self, last_rtt: Micros) -> bool {
         let later = last_rtt - Micros::new(self.first_rtt.into());

@@ -1,31 +1,35 @@
 //! A long RTT, watched: does it grow on, as a flow's own queue does?
 //!
-//! Where packets wait for each other and are held back at random (a radio link, a card that collects ACKs) all of them come as late
-//! as the latest: the RTT stands far above the smallest without any queue, and the faster packets follow each other the less does
-//! it vary. To the fast start that looks like a full path, in its first RTTs and at a hundredth of what the path carries.
+//! Where packets wait for each other and are held back at random (a radio link, a card that collects ACKs) all of them
+//! come as late as the latest: the RTT stands far above the smallest without any queue, and the faster packets follow
+//! each other the less does it vary. To the fast start that looks like a full path, in its first RTTs and at a
+//! hundredth of what the path carries.
 //!
-//! But a queue of the flow's own grows on while the rate is held, and what holds packets back does not. So where the initial
-//! window's ACKs told nothing of the path's rate ([`super::train`]), or were wrong about it, and nothing has been lost, the rate is
-//! held while the RTT is long. If one and a half RTTs later it has not grown, that much of it is foreign, and only what comes on top
-//! counts as a queue. Where it was short in between, the rate has grown, and says so the more.
+//! But a queue of the flow's own grows on while the rate is held, and what holds packets back does not. So where the
+//! initial window's ACKs told nothing of the path's rate ([`super::train`]), or were wrong about it, and nothing has
+//! been lost, the rate is held while the RTT is long. If one and a half RTTs later it has not grown, that much of it is
+//! foreign, and only what comes on top counts as a queue. Where it was short in between, the rate has grown, and says
+//! so the more.
 //!
-//! Where packets overtake each other the train's gaps are even, but not the path's, and what is late counts as lost at first: so there a
-//! long RTT does end the start. But a queue is gone once it was let out. If the RTT is as long without it, while the fastest packet met
-//! nothing, packets only come in another order: the start goes on where it left, and knows that much of the RTT ([`LongRtt`]).
+//! Where packets overtake each other the train's gaps are even, but not the path's, and what is late counts as lost at
+//! first: so there a long RTT does end the start. But a queue is gone once it was let out. If the RTT is as long
+//! without it, while the fastest packet met nothing, packets only come in another order: the start goes on where it
+//! left, and knows that much of the RTT ([`LongRtt`]).
 //!
-//! Limits: a rate held at more than the path carries adds to the queue what it is too high by, for up to two RTTs. Others' queues do
-//! not grow by what one flow sends, either; but their flows' trains are mostly even, and they lose packets.
+//! Limits: a rate held at more than the path carries adds to the queue what it is too high by, for up to two RTTs.
+//! Others' queues do not grow by what one flow sends, either; but their flows' trains are mostly even, and they lose
+//! packets.
 
 use crate::estimate::{Estimator, RttStats};
 use crate::units::Micros;
 
-/// How long the rate is held, in RTTs. Source: simulated on 60 paths with jitter of .25 to 1.5 of the RTT, mean use: .64 without, .91
-/// with 1.5 and .90 with 1; with half of the growth that ends it .88.
+/// How long the rate is held, in RTTs. Source: simulated on 60 paths with jitter of .25 to 1.5 of the RTT, mean use:
+/// .64 without, .91 with 1.5 and .90 with 1; with half of the growth that ends it .88.
 const HELD_RTTS: f64 = 1.5;
 
-/// Part of what ended a start that must still be there once it was let out, and part of the long RTT that its fastest packet may have met.
-/// Source: simulated, 27 paths whose packets overtake each other by up to a whole RTT: .89 of them used, .80 without; .5 for the first is
-/// as good, .7 for the second lengthens the queues of narrow paths.
+/// Part of what ended a start that must still be there once it was let out, and part of the long RTT that its fastest
+/// packet may have met. Source: simulated, 27 paths whose packets overtake each other by up to a whole RTT: .89 of them
+/// used, .80 without; .5 for the first is as good, .7 for the second lengthens the queues of narrow paths.
 const STAYS: f64 = 0.7;
 const SCATTERED: f64 = 0.5;
 
@@ -94,8 +98,8 @@ pub struct LongRtt {
 }
 
 impl LongRtt {
-    /// What stands in the RTT beside the smallest after the queue was let out, if that shows that there was none: most of it is still
-    /// there, and the fastest packet has met little of it.
+    /// What stands in the RTT beside the smallest after the queue was let out, if that shows that there was none: most
+    /// of it is still there, and the fastest packet has met little of it.
     #[must_use]
     pub fn stays(self, rtt: &RttStats, est: &Estimator) -> Option<Micros> {
         let beside = est.mean_queue(rtt);

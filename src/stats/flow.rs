@@ -55,8 +55,8 @@ impl Carried {
     }
 }
 
-/// Packets between two counts modulo 2^32. More than half of that is none: a count that is behind an earlier one, as that
-/// of reports is behind the datapath's.
+/// Packets between two counts modulo 2^32. More than half of that is none: a count that is behind an earlier one, as
+/// that of reports is behind the datapath's.
 pub(super) fn packets(before: u32, after: u32) -> u32 {
     let packets = after.wrapping_sub(before);
     if packets > u32::MAX / 2 { 0 } else { packets }

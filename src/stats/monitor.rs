@@ -1,9 +1,9 @@
 //! Puts together what agent and datapath know, for everything that shows statistics.
 //!
 //! Somebody calls [`Monitor::tick`] about once a second. Each tick begins a round in which flows tell their numbers,
-//! compares every flow with the tick before (goodput and loss are differences of counters), and adds one observation per
-//! flow to its policy's histograms of rates, RTTs and losses: their counts are flow-seconds, which only grow, so that a
-//! share of two of them is the share of flows during that time. Nothing here runs on the agent's own thread.
+//! compares every flow with the tick before (goodput and loss are differences of counters), and adds one observation
+//! per flow to its policy's histograms of rates, RTTs and losses: their counts are flow-seconds, which only grow, so
+//! that a share of two of them is the share of flows during that time. Nothing here runs on the agent's own thread.
 
 use super::flow::{Carried, FlowSample, FlowView, Lately, STATES, packets, state};
 use super::policies::Assigned;

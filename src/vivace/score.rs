@@ -19,8 +19,8 @@ pub struct Score {
 }
 
 impl Score {
-    /// Vivace's utility of an interval sent at `rate`, with the RTT gradient and loss that are credible; `calm` is the mean RTT
-    /// before the present steps.
+    /// Vivace's utility of an interval sent at `rate`, with the RTT gradient and loss that are credible; `calm` is the
+    /// mean RTT before the present steps.
     #[must_use]
     pub fn new(rate: Rate, view: &View<'_>, calm: Option<Micros>) -> Self {
         let &View {
@@ -52,8 +52,8 @@ fn utility_of(x: f64, gradient: f64, loss: f64, params: &Params) -> f64 {
         - params.loss_coeff * x * loss
 }
 
-/// The RTT slope, or 0 where it is negative, below the floor, within its noise, or where the RTT rose by less than two packets'
-/// time, in the interval and since `calm`.
+/// The RTT slope, or 0 where it is negative, below the floor, within its noise, or where the RTT rose by less than two
+/// packets' time, in the interval and since `calm`.
 fn credible_gradient(
     rate: Rate,
     mi: &Mi,

@@ -29,8 +29,8 @@ use super::NAME;
 
 /// Width of a progress bin.
 pub(crate) const BIN: Duration = Duration::from_millis(100);
-/// How long connections may take to be established, and to end after their last byte: the kernel may hold megabytes of a
-/// flow that Cubic has at 2 % loss.
+/// How long connections may take to be established, and to end after their last byte: the kernel may hold megabytes of
+/// a flow that Cubic has at 2 % loss.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest sleep of a thread: bounds how late it sees a portion due or the stop flag.
 const TICK_MS: u8 = 10;

@@ -1,6 +1,7 @@
-//! A deterministic path for closed loops: flows of endless data through one drop-tail bottleneck with random loss, ACK by
-//! ACK, under the real program and the real controller. Losses are found by three later arrivals or by a timeout; what is
-//! lost is not sent again, which changes nothing for a rate-based sender. Rates pace payload, as TCP's own timer does.
+//! A deterministic path for closed loops: flows of endless data through one drop-tail bottleneck with random loss, ACK
+//! by ACK, under the real program and the real controller. Losses are found by three later arrivals or by a timeout;
+//! what is lost is not sent again, which changes nothing for a rate-based sender. Rates pace payload, as TCP's own
+//! timer does.
 
 #![allow(dead_code)] // each test binary uses its part
 

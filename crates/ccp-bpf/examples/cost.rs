@@ -1,9 +1,9 @@
 //! What the datapath costs, beside the kernel's own congestion controls on the same veth pair.
 //!
-//! - `cargo run --release -p ccp-bpf --example cost -- guest` *counts*: the same in a QEMU guest of one CPU under virtual
-//!   time (Linux 6.12; no root needed), where an instruction takes 2 ns whatever it is. The figures are the same at
-//!   every run: instructions of the whole machine (sender, network, receiver, agent) for each ACK, and those of each
-//!   callback.
+//! - `cargo run --release -p ccp-bpf --example cost -- guest` *counts*: the same in a QEMU guest of one CPU under
+//!   virtual time (Linux 6.12; no root needed), where an instruction takes 2 ns whatever it is. The figures are the
+//!   same at every run: instructions of the whole machine (sender, network, receiver, agent) for each ACK, and those of
+//!   each callback.
 //! - `cargo run --release -p ccp-bpf --example cost` *measures* on this machine (root, iperf3): medians of five
 //!   alternating runs.
 //!
@@ -347,7 +347,8 @@ fn show_callbacks(
 }
 
 #[expect(unsafe_code, reason = "a socket option that std does not know")]
-/// What Cubic does on an ACK: of a flow under a datapath whose only slot is taken, our callbacks do nothing but call it.
+/// What Cubic does on an ACK: of a flow under a datapath whose only slot is taken, our callbacks do nothing but call
+/// it.
 fn cubic_alone(client: &Netns, server: &Netns, wish: &Wish) -> Result<Calls, Box<dyn Error>> {
     const FULL: &str = "ccpcostfull";
     let datapath = BpfDatapath::start(Config {

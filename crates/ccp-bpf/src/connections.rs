@@ -22,8 +22,8 @@ pub struct Connections {
     pub using: Vec<String>,
     /// Their local ports, up to 64; empty means any.
     pub local_ports: Vec<u16>,
-    /// Also sockets that are being opened or closed, and those that listen (and so what they will accept). A listener whose
-    /// owner has chosen nothing is left alone: what it accepts has the default of that moment.
+    /// Also sockets that are being opened or closed, and those that listen (and so what they will accept). A listener
+    /// whose owner has chosen nothing is left alone: what it accepts has the default of that moment.
     pub every_socket: bool,
 }
 
@@ -37,8 +37,9 @@ pub struct Moved {
 }
 
 impl Connections {
-    /// Gives all of them the congestion control `to`; those that have it already go on undisturbed, and do not count. A flow
-    /// of this datapath that is moved away ends; one that is moved in begins under the fallback, from the connection's window and RTT, and is offered to the agent with its next ACK.
+    /// Gives all of them the congestion control `to`; those that have it already go on undisturbed, and do not count. A
+    /// flow of this datapath that is moved away ends; one that is moved in begins under the fallback, from the
+    /// connection's window and RTT, and is offered to the agent with its next ACK.
     ///
     /// Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
     ///

@@ -39,15 +39,16 @@ pub struct Config {
     /// Smallest pacing rate an agent can set, in bytes/s. An armed pacing timer is not shortened,
     /// so a rate of a packet per minute would stop the flow for a minute.
     pub min_rate: u64,
-    /// Largest pacing rate an agent can set, in bytes/s; 2^32 - 1, the default, is no limit. Like the two above it is part
-    /// of the code that is loaded: sockets of before keep that of their time, whoever comes later.
+    /// Largest pacing rate an agent can set, in bytes/s; 2^32 - 1, the default, is no limit. Like the two above it is
+    /// part of the code that is loaded: sockets of before keep that of their time, whoever comes later.
     pub max_rate: u64,
-    /// Largest pacing rate of any flow under this agent, in bytes/s: an upper bound of every [`crate::Limits::max_rate`], for
-    /// the flows of an agent before it, too.
+    /// Largest pacing rate of any flow under this agent, in bytes/s: an upper bound of every
+    /// [`crate::Limits::max_rate`], for the flows of an agent before it, too.
     pub max_flow_rate: u64,
     /// Directory for the pins, in a BPF file system.
     pub pin_dir: PathBuf,
-    /// Directory for the lock that keeps a second agent out. Nobody else may be able to change it, nor that of the pins.
+    /// Directory for the lock that keeps a second agent out. Nobody else may be able to change it, nor that of the
+    /// pins.
     pub lock_dir: PathBuf,
 }
 
@@ -327,8 +328,8 @@ impl Observer {
     /// Sets how a flow may be driven, from its next ACK or transmission on; returns false if it has ended.
     ///
     /// Call it when the flow is created, before the agent installs a program on it. It holds until the flow ends or the
-    /// next agent starts, also when this one is gone. A flow whose [`crate::Mode`] changes goes to the fallback, and is offered
-    /// to the agent again (created anew) unless it is to be left alone. Any thread may call it.
+    /// next agent starts, also when this one is gone. A flow whose [`crate::Mode`] changes goes to the fallback, and is
+    /// offered to the agent again (created anew) unless it is to be left alone. Any thread may call it.
     pub fn govern(&self, sock_id: u32, governance: Governance) -> bool {
         self.flows.govern(sock_id, &governance)
     }

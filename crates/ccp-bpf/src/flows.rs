@@ -23,7 +23,8 @@ pub struct FlowInfo {
     pub cgroup_id: u64,
     /// How it may be driven.
     pub governance: Governance,
-    /// How long the fallback will keep it because it lost more than [`crate::Limits::max_loss_ppm`]; zero = it does not.
+    /// How long the fallback will keep it because it lost more than [`crate::Limits::max_loss_ppm`]; zero = it does
+    /// not.
     pub barred_for: Duration,
     /// Time since the flow came under this congestion control, or its whole time if it ended.
     pub age: Duration,

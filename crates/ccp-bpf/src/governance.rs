@@ -1,9 +1,9 @@
 //! What an agent may do with a flow: drive it, watch it or leave it alone, and within which limits.
 //!
 //! The agent writes this per flow into the flow table ([`crate::Observer::govern`]), the kernel reads it at each use.
-//! So a limit binds whatever the algorithm asks for, and goes on binding a flow whose agent is gone, until the flow ends
-//! or the next agent begins with its own. It does not bind a process that writes into the flow table behind this API;
-//! the limits of [`crate::Config`] do.
+//! So a limit binds whatever the algorithm asks for, and goes on binding a flow whose agent is gone, until the flow
+//! ends or the next agent begins with its own. It does not bind a process that writes into the flow table behind this
+//! API; the limits of [`crate::Config`] do.
 
 use crate::layout::{ANY_LOSS_PPM, DRIVE, LEAVE, OBSERVE, SharedGovernance};
 use std::sync::atomic::Ordering::*;
@@ -27,12 +27,12 @@ pub struct Limits {
     /// Smallest pacing rate in bytes/s, 0 for none; the window is kept large enough for it. It does not bind the
     /// fallback.
     pub min_rate: u64,
-    /// Largest pacing rate in bytes/s, `u64::MAX` for none but [`crate::Config::max_flow_rate`]. It beats `min_rate`, and binds the fallback, too. No limit
-    /// is below [`crate::Config::min_rate`].
+    /// Largest pacing rate in bytes/s, `u64::MAX` for none but [`crate::Config::max_flow_rate`]. It beats `min_rate`,
+    /// and binds the fallback, too. No limit is below [`crate::Config::min_rate`].
     pub max_rate: u64,
-    /// Share of packets that may be lost, in millionths; from 1,000,000 every share may. Judged over windows of at least
-    /// 1 s and 200 packets: a flow that lost more goes to the fallback for 10 s ([`crate::Counters::fallbacks_loss`]),
-    /// and is offered to the agent again after that.
+    /// Share of packets that may be lost, in millionths; from 1,000,000 every share may. Judged over windows of at
+    /// least 1 s and 200 packets: a flow that lost more goes to the fallback for 10 s
+    /// ([`crate::Counters::fallbacks_loss`]), and is offered to the agent again after that.
     pub max_loss_ppm: u32,
 }
 

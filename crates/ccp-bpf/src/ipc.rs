@@ -189,8 +189,8 @@ impl Inbox {
     }
 }
 
-/// The time to give as sign of life. An agent that is drained or leaves looks as if it had just fallen silent, also to an
-/// ACK that took its time before `now` and looks after it.
+/// The time to give as sign of life. An agent that is drained or leaves looks as if it had just fallen silent, also to
+/// an ACK that took its time before `now` and looks after it.
 pub(crate) fn sign_of_life(now_us: u64, wants_none: bool, silence_us: u64) -> u64 {
     if wants_none {
         now_us.saturating_sub(silence_us + LATE_LOOK_US)

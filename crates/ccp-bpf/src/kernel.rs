@@ -132,8 +132,8 @@ pub(crate) fn available() -> Result<Vec<String>, Error> {
     Ok(list.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Waits until a congestion control has left the list, but not for long; returns whether it has. Where a link cannot be told
-/// to unregister (6.4 to 6.10) the kernel does it some time after the pin is gone.
+/// Waits until a congestion control has left the list, but not for long; returns whether it has. Where a link cannot be
+/// told to unregister (6.4 to 6.10) the kernel does it some time after the pin is gone.
 pub(crate) fn leaves(name: &str) -> Result<bool, Error> {
     let began = Instant::now();
     loop {

@@ -91,8 +91,8 @@ pub struct FlowStats {
     pub reports: u32,
     /// Reports lost to a full ring.
     pub reports_dropped: u32,
-    /// Times that the flow went from the agent to the fallback: the agent fell silent, governed it otherwise, or the flow
-    /// lost too much.
+    /// Times that the flow went from the agent to the fallback: the agent fell silent, governed it otherwise, or the
+    /// flow lost too much.
     pub fallbacks: u32,
     /// Packets delivered, including retransmitted ones, modulo 2^32.
     pub packets_delivered: u32,

@@ -188,8 +188,8 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Resu
     Ok(())
 }
 
-/// Unregisters the struct_ops of a map without a link. It is done also if it was before: the entry then goes with the last
-/// socket that uses it (EINPROGRESS), or was never there.
+/// Unregisters the struct_ops of a map without a link. It is done also if it was before: the entry then goes with the
+/// last socket that uses it (EINPROGRESS), or was never there.
 pub(crate) fn unregister_struct_ops(map: BorrowedFd<'_>) -> io::Result<()> {
     let key = 0u32;
     // SAFETY: the descriptor is open, and the key of a struct_ops map is a u32 that outlives the call.

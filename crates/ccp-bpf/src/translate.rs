@@ -12,9 +12,9 @@
 //!
 //! Only forward jumps are made, so every program terminates.
 //!
-//! Every ACK pays for each instruction, so what is known is not computed again: a result that the next instruction reads
-//! stays in its BPF register, an intermediate result that nothing else reads is not stored, and the epilogue is not
-//! called when there is neither a report nor a new window or rate.
+//! Every ACK pays for each instruction, so what is known is not computed again: a result that the next instruction
+//! reads stays in its BPF register, an intermediate result that nothing else reads is not stored, and the epilogue is
+//! not called when there is neither a report nor a new window or rate.
 
 use crate::layout::{
     FLOW_ERRORS_OFF, FLOW_REGS_OFF, FLOW_TIME_ZERO_OFF, REG_CONTROL, REG_IMPLICIT, REG_LOCAL,

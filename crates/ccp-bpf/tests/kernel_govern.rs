@@ -115,8 +115,8 @@ impl Greedy {
         (self.info().bytes_acked() - before) as f64 / start.elapsed().as_secs_f64()
     }
 
-    /// Ends when both sides have closed: a FIN that meets a path which is gone is repeated for more than a minute, and its socket
-    /// keeps the congestion control.
+    /// Ends when both sides have closed: a FIN that meets a path which is gone is repeated for more than a minute, and
+    /// its socket keeps the congestion control.
     fn end(mut self) {
         self.stop.store(true, SeqCst);
         self.sender.join().unwrap();

@@ -100,8 +100,8 @@ impl Observer {
         }
     }
 
-    /// Hands all flows to the module's fallback and keeps new ones there, or (`false`) takes that back. The agent stays;
-    /// the next one begins with flows.
+    /// Hands all flows to the module's fallback and keeps new ones there, or (`false`) takes that back. The agent
+    /// stays; the next one begins with flows.
     ///
     /// # Errors
     /// The agent has closed the device, or its module is another (the original ccp-kernel), which cannot do that.

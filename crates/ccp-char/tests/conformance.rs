@@ -1,6 +1,6 @@
 //! The module's interpreter against the machine in safe Rust: libccp's sources behind `ccp-kernel/validate.c`, compiled
-//! for user space with sanitizers, must do the same as `ccp_vm` with every program, on every ACK: the same window, rate,
-//! errors, reports, and values of all registers. Where libccp is wrong, its message does not reach it.
+//! for user space with sanitizers, must do the same as `ccp_vm` with every program, on every ACK: the same window,
+//! rate, errors, reports, and values of all registers. Where libccp is wrong, its message does not reach it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -172,8 +172,8 @@ fn rates_and_windows_keep_64_bits() {
     );
 }
 
-/// What libccp would install and must not run is refused; and so is what the machine can bear and libccp cannot: an empty
-/// range that begins behind the 255th instruction, where libccp's 8-bit index never arrives.
+/// What libccp would install and must not run is refused; and so is what the machine can bear and libccp cannot: an
+/// empty range that begins behind the 255th instruction, where libccp's 8-bit index never arrives.
 #[test]
 fn what_libccp_cannot_bear_does_not_reach_it() {
     let Some(mut module) = Interpreter::start("what_libccp_cannot_bear_does_not_reach_it") else {

@@ -632,7 +632,8 @@ fn kernel_the_time_without_an_agent_is_not_driven() {
     assert!(info.age - info.driven > ABSENCE, "{info:?}");
 }
 
-/// The window, in packets, with which a flow ends that its agent has drained. `traffic` is given the socket, and what drains.
+/// The window, in packets, with which a flow ends that its agent has drained. `traffic` is given the socket, and what
+/// drains.
 fn window_without_agent(
     rate: u32,
     packets: u32,

@@ -1,5 +1,5 @@
-//! The module's validator against the one in safe Rust: `ccp-kernel/validate.c`, compiled for user space with sanitizers,
-//! and `ccp_vm::Message` must say the same of every message.
+//! The module's validator against the one in safe Rust: `ccp-kernel/validate.c`, compiled for user space with
+//! sanitizers, and `ccp_vm::Message` must say the same of every message.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,9 @@
 //! Tests that measure real time on a machine which others use too.
 //!
-//! Load from elsewhere can spoil a measurement, but not improve it: a bound that holds in one of three attempts is kept.
-//! What must hold on any machine (bytes, counts, states) is asserted as usual, and a failed assertion ends the test at
-//! once. What was stolen of the processors' time is told with a bound that was missed: whether the machine was at fault.
+//! Load from elsewhere can spoil a measurement, but not improve it: a bound that holds in one of three attempts is
+//! kept. What must hold on any machine (bytes, counts, states) is asserted as usual, and a failed assertion ends the
+//! test at once. What was stolen of the processors' time is told with a bound that was missed: whether the machine was
+//! at fault.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
@@ -66,8 +67,8 @@ impl CpuTime {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// From the text of `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; what guests used is part
-    /// of the first two.
+    /// From the text of `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; what guests used
+    /// is part of the first two.
     fn parse(stat: &str) -> Option<Self> {
         let fields = stat.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = fields

@@ -2,8 +2,9 @@
 //!
 //! A processor that idles stops, and a virtual one is then taken off the real one: waking it takes 50 to 100 µs, and a
 //! packet on an otherwise idle path wakes three threads in turn (the sender, the emulator, the receiver). A tenth of a
-//! millisecond each is the whole RTT of a local network. So a thread under SCHED_IDLE spins on every processor: the kernel
-//! runs it when nothing else wants to, takes any other thread before it at once, and counts its processor as idle.
+//! millisecond each is the whole RTT of a local network. So a thread under SCHED_IDLE spins on every processor: the
+//! kernel runs it when nothing else wants to, takes any other thread before it at once, and counts its processor as
+//! idle.
 //!
 //! The price is that nothing sleeps, for as long as the path is there. The threads never spin at an ordinary priority:
 //! where the kernel refuses SCHED_IDLE, processors fall asleep as before.

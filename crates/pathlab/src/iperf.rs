@@ -249,8 +249,8 @@ impl Server {
     }
 }
 
-/// Whether a table in the format of `/proc/net/tcp` has a listener (state 0A) at `local`. A process that has yet to enter its
-/// namespace shows the host's table, where the port may be taken.
+/// Whether a table in the format of `/proc/net/tcp` has a listener (state 0A) at `local`. A process that has yet to
+/// enter its namespace shows the host's table, where the port may be taken.
 pub(crate) fn listens(table: &str, local: SocketAddrV4) -> bool {
     let address = u32::from_ne_bytes(local.ip().octets());
     let local = format!("{address:08X}:{:04X}", local.port());

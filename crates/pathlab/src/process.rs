@@ -32,8 +32,8 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// An interrupt that SIGTERM and SIGHUP raise from now on. SIGINT, which a terminal sends to all programs alike, does
-    /// nothing to us.
+    /// An interrupt that SIGTERM and SIGHUP raise from now on. SIGINT, which a terminal sends to all programs alike,
+    /// does nothing to us.
     ///
     /// # Errors
     /// If a signal handler cannot be installed.

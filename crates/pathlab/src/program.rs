@@ -1,9 +1,9 @@
 //! Programs of the user's choice inside a namespace, with all that they start.
 //!
-//! A program runs in a process namespace of its own, so that whatever it starts ends with it, and with us even if we are
-//! killed: the kernel kills `unshare` with its parent (`PR_SET_PDEATHSIG`), the shell that is process 1 with `unshare`
-//! (`--kill-child`), and everything else with process 1. The shell is there because signals that a program does not
-//! handle do nothing to a process 1, and Ctrl-C shall.
+//! A program runs in a process namespace of its own, so that whatever it starts ends with it, and with us even if we
+//! are killed: the kernel kills `unshare` with its parent (`PR_SET_PDEATHSIG`), the shell that is process 1 with
+//! `unshare` (`--kill-child`), and everything else with process 1. The shell is there because signals that a program
+//! does not handle do nothing to a process 1, and Ctrl-C shall.
 
 use std::fs;
 use std::io;
@@ -30,8 +30,8 @@ pub(crate) fn command(netns: &Netns, program: &[String]) -> Command {
     command
 }
 
-/// Asks a program that [`command`] has started to end (SIGTERM) and waits at most `limit`; then it is killed with all that
-/// it has started.
+/// Asks a program that [`command`] has started to end (SIGTERM) and waits at most `limit`; then it is killed with all
+/// that it has started.
 pub(crate) fn end(process: &mut Process, limit: Duration) {
     // What is asked is the program itself: `unshare` and process 1 do not heed the signal.
     let program = child(process.id()).and_then(child);

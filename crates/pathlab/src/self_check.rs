@@ -64,8 +64,8 @@ pub enum SelfCheckError {
     Interrupted,
 }
 
-/// Checks an emulated path; takes 2 to 3 s, and the path's RTT. `words` describes it in the verdict. The 99th percentile
-/// of the lateness must be within `late_bound_us`.
+/// Checks an emulated path; takes 2 to 3 s, and the path's RTT. `words` describes it in the verdict. The 99th
+/// percentile of the lateness must be within `late_bound_us`.
 ///
 /// # Errors
 /// [`SelfCheckError`] without a verdict. A path that does not do what it should is no error, but a verdict.

@@ -22,7 +22,8 @@ use pathlab::scenario::{PathSpec, Scheme};
 const LIMIT: Duration = Duration::from_secs(900);
 /// What the module must reach of the eBPF datapath's share.
 const AS_GOOD: f64 = 0.95;
-/// Seeds of the guests' randomness: it is judged by the sum over the first, over two and over all, until one is good enough.
+/// Seeds of the guests' randomness: it is judged by the sum over the first, over two and over all, until one is good
+/// enough.
 const SEEDS: u64 = 3;
 
 /// What the script has built.
@@ -420,8 +421,8 @@ fn pk3c() -> Scheme {
     }
 }
 
-/// The demo's paths over the module and over eBPF, and in the long form cubic and bbr beside them. The module must be as good
-/// within [`SEEDS`] seeds.
+/// The demo's paths over the module and over eBPF, and in the long form cubic and bbr beside them. The module must be
+/// as good within [`SEEDS`] seeds.
 #[test]
 #[ignore = "boots QEMU"]
 fn the_module_is_as_good_as_ebpf() {

@@ -1,5 +1,6 @@
 //! Runs of the lab in guests under virtual time: they repeat, and agree with what is known of their paths. These tests
-//! boot QEMU and need a built `pk3c-ccp`: `cargo build --release && cargo test -p pathlab --test lab_guest -- --ignored`.
+//! boot QEMU and need a built `pk3c-ccp`: `cargo build --release && cargo test -p pathlab --test lab_guest --
+//! --ignored`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -10,11 +10,13 @@
 //!   any ──(min_rtt is 10 s old)──▶ PROBE_RTT: 4 packets in flight for 200 ms and a round trip ──▶ STARTUP or PROBE_BW
 //! ```
 //!
-//! It does not answer losses: in a recovery it sends for one round trip what was delivered, and then again what the model says.
-//! The exception is a policer ([`policer`]): two intervals that lose a fifth at the same rate show one, and that rate is then kept.
+//! It does not answer losses: in a recovery it sends for one round trip what was delivered, and then again what the
+//! model says. The exception is a policer ([`policer`]): two intervals that lose a fifth at the same rate show one, and
+//! that rate is then kept.
 //!
-//! Beside the kernel's: chance is seeded, rates are floats, and a restart after an idle time is not told apart, so that a flow
-//! that sends chunks measures its RTT more often. There is no `EDT` to look ahead to: what the pacer holds back has not been sent.
+//! Beside the kernel's: chance is seeded, rates are floats, and a restart after an idle time is not told apart, so that
+//! a flow that sends chunks measures its RTT more often. There is no `EDT` to look ahead to: what the pacer holds back
+//! has not been sent.
 
 mod aggregation;
 mod bandwidth;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 const MIN_WINDOW: u64 = 4;
 /// Reports on the way to the agent at most; those beyond are lost and counted, as a full ring loses them.
 const MAX_REPORTS: usize = 1024;
-/// What the datapath's clock shows when the simulation begins, µs. A kernel's counts from its boot; at 0 the packets of a first
-/// window would look as if they were sent before the program's first slot.
+/// What the datapath's clock shows when the simulation begins, µs. A kernel's counts from its boot; at 0 the packets of
+/// a first window would look as if they were sent before the program's first slot.
 pub const UPTIME_US: u64 = 1_000_000;
 
 /// The algorithm behind a program's reports.
@@ -85,7 +85,8 @@ impl<A: Agent> CcpFlow<A> {
         }
     }
 
-    /// Losses less those that were none, which the datapaths set off against the next ones, but no more than are in flight.
+    /// Losses less those that were none, which the datapaths set off against the next ones, but no more than are in
+    /// flight.
     fn lost(&mut self, ack: &Ack) -> u64 {
         self.spurious += ack.spurious;
         let set_off = ack.lost.min(self.spurious);
@@ -118,7 +119,8 @@ impl<A: Agent> Controller for CcpFlow<A> {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        // The kernel's stamps are whole microseconds, of which it takes the difference: it takes packets of one burst to be sent at one time.
+        // The kernel's stamps are whole microseconds, of which it takes the difference: it takes packets of one burst
+        // to be sent at one time.
         let since_sent_us = |rtt_ns: u64| (rtt_ns + 999 - ack.now_ns % 1000) / 1000;
         // What arrived twice was also sent twice.
         let misordered = ack.misordered + ack.duplicates;

@@ -13,8 +13,8 @@ pub struct Ack {
     pub misordered: u64,
     /// Packets newly found lost.
     pub lost: u64,
-    /// Earlier ones newly found to have been late only: the packet arrived before it was sent again, or a D-SACK says that sending it again
-    /// was needless.
+    /// Earlier ones newly found to have been late only: the packet arrived before it was sent again, or a D-SACK says
+    /// that sending it again was needless.
     pub spurious: u64,
     /// Packets that arrived though their segment had arrived before, as D-SACKs tell.
     pub duplicates: u64,
@@ -123,7 +123,8 @@ pub(crate) fn paced(cwnd: u64, ssthresh: u64, srtt_ns: u64) -> Option<u64> {
 const SLOW_RATE: u64 = 150_000;
 const BURSTS_PER_SECOND: u64 = 1000;
 
-/// Segments that a paced flow sends at a time, as Linux does: a millisecond of the rate, two at least, one where it is slow.
+/// Segments that a paced flow sends at a time, as Linux does: a millisecond of the rate, two at least, one where it is
+/// slow.
 pub(crate) fn burst(rate: u64) -> u64 {
     if rate < SLOW_RATE {
         1

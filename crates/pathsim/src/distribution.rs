@@ -47,8 +47,8 @@ impl Distribution {
             .map(|(low, high)| (low as f64 / 1e3, high as f64 / 1e3))
     }
 
-    /// A quantile by nearest rank, ms, to 0.4 %: the least value that at least this part of the samples does not exceed;
-    /// `None` without samples.
+    /// A quantile by nearest rank, ms, to 0.4 %: the least value that at least this part of the samples does not
+    /// exceed; `None` without samples.
     pub fn quantile_ms(&self, part: f64) -> Option<f64> {
         // 0.95 × 20 is a little more than 19 in binary, and must not become rank 20.
         let rank = (part.clamp(0.0, 1.0) * self.samples as f64 - 1e-9).ceil() as u64;

@@ -190,8 +190,8 @@ impl Receiver {
         self.acked.drain(..count as usize)
     }
 
-    /// Below which segment an ACK claims that everything has arrived, in place of [`Self::take`]; `None` for the ACKs of a
-    /// receiver that tells what it has got, and for one that was overtaken.
+    /// Below which segment an ACK claims that everything has arrived, in place of [`Self::take`]; `None` for the ACKs
+    /// of a receiver that tells what it has got, and for one that was overtaken.
     pub(crate) fn claim(&mut self, before: u64) -> Option<u64> {
         let ahead = self.ahead()?;
         let last = self.take(before).map(|packet| packet.segment).max()?;

@@ -88,8 +88,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Time at which the last of the flows with a size is complete, ns; `None` if one never is, if there are none, or if
-    /// a simulated second (s) before it was not allowed to begin.
+    /// Time at which the last of the flows with a size is complete, ns; `None` if one never is, if there are none, or
+    /// if a simulated second (s) before it was not allowed to begin.
     pub fn transfers_end_ns(mut self, mut go_on: impl FnMut(u64) -> bool) -> Option<u64> {
         self.advance(|run, second| run.completed_ns().is_none() && go_on(second));
         self.completed_ns()

@@ -1,5 +1,5 @@
-//! Cubic in the simulator against Cubic in a real kernel: Linux 6.12 in a QEMU guest under virtual time, behind netem and fq.
-//! The kernel's figures are the measured ones of docs/simulator.md, which says how to measure them again.
+//! Cubic in the simulator against Cubic in a real kernel: Linux 6.12 in a QEMU guest under virtual time, behind netem
+//! and fq. The kernel's figures are the measured ones of docs/simulator.md, which says how to measure them again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -56,7 +56,8 @@ fn codel_keeps_a_greedy_flow_near_its_target() {
     assert_eq!(controlled.flows[0].timeouts, 0);
 }
 
-/// Cubic beside datagrams at the rate of the link: in one queue these leave it next to nothing, under sfq each has half.
+/// Cubic beside datagrams at the rate of the link: in one queue these leave it next to nothing, under sfq each has
+/// half.
 #[test]
 fn sfq_protects_a_flow_from_one_that_does_not_give_way() {
     let mut scenario = scenario();
@@ -375,8 +376,8 @@ fn chunks_come_and_go() {
     assert!(flow.rtt_p50_ms.unwrap() < 60.0, "{:?}", flow.rtt_p50_ms);
 }
 
-/// Where frequent losses leave small windows, Linux is slower than the RFC, whose estimate of Reno grows by 1 once it is
-/// back where a loss came: √(1 / 0.53) = 1.37 at most, less because both begin with 0.53.
+/// Where frequent losses leave small windows, Linux is slower than the RFC, whose estimate of Reno grows by 1 once it
+/// is back where a loss came: √(1 / 0.53) = 1.37 at most, less because both begin with 0.53.
 #[test]
 fn cubic_of_linux_is_slower_than_the_rfc_s_under_loss() {
     let goodput = |cubic: Cubic| {

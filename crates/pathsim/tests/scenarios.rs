@@ -1,4 +1,5 @@
-//! Whole runs: what theory and the RFCs say of Reno, Cubic and BBR holds in the simulator. Every test has bounds in numbers.
+//! Whole runs: what theory and the RFCs say of Reno, Cubic and BBR holds in the simulator. Every test has bounds in
+//! numbers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -59,8 +60,8 @@ fn a_clean_path_is_filled_and_never_overfilled() {
     }
 }
 
-/// Reno on a drop-tail queue of one BDP halves from twice the BDP, so the queue just runs empty; on a queue of 10 packets
-/// it lies between 1/2 and 1 of the path's capacity: 3/4 on average, and a little more for the queue.
+/// Reno on a drop-tail queue of one BDP halves from twice the BDP, so the queue just runs empty; on a queue of 10
+/// packets it lies between 1/2 and 1 of the path's capacity: 3/4 on average, and a little more for the queue.
 #[test]
 fn reno_halves() {
     let mut shallow = path();

@@ -1,7 +1,8 @@
 //! The control socket: one client is one task, and none of them can hold up another or the agent.
 //!
 //! Limits: [`REQUEST_MAX`] bytes in a request, [`CLIENTS_MAX`] clients, a minute of silence, ten seconds to take an
-//! answer; what is asked by one that has gone is not done. Only root and the agent's own user are heard, whatever the socket's mode says.
+//! answer; what is asked by one that has gone is not done. Only root and the agent's own user are heard, whatever the
+//! socket's mode says.
 
 use super::operator::Operator;
 use super::protocol::{self, Kind, REQUEST_MAX, Refusal};

@@ -1,4 +1,5 @@
-//! Which runs a suite is made of: the scenarios that are meant, the schemes of each, and in which order they take turns.
+//! Which runs a suite is made of: the scenarios that are meant, the schemes of each, and in which order they take
+//! turns.
 
 use super::backend::Backend;
 use super::scenarios::{self, SourceArgs};
@@ -82,8 +83,8 @@ pub(super) fn read(
     Ok(lineups)
 }
 
-/// What the backend lacks for a scenario under a scheme. A host without a congestion control that was asked for is refused
-/// as a whole, with all else that it lacks.
+/// What the backend lacks for a scenario under a scheme. A host without a congestion control that was asked for is
+/// refused as a whole, with all else that it lacks.
 fn lacks(
     plan: &Plan,
     scheme: &Scheme,

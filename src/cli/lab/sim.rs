@@ -1,8 +1,8 @@
 //! Runs in the simulator: virtual time, no root, no load on the machine that could disturb them.
 //!
-//! Rounds of downloads are one simulation each, with seeds of their own: a round begins with the bin of 100 ms after the
-//! one in which the last transfer of the round before was complete. What there is between rounds on a real path, queues
-//! that drain and connections that are set up, is not simulated.
+//! Rounds of downloads are one simulation each, with seeds of their own: a round begins with the bin of 100 ms after
+//! the one in which the last transfer of the round before was complete. What there is between rounds on a real path,
+//! queues that drain and connections that are set up, is not simulated.
 
 use crate::cli::scenario::{Plan, Scheme};
 use crate::cli::sim::runs::{self, Job, Keep};
@@ -75,7 +75,8 @@ pub(super) fn conduct(
     Ok(sums.result(plan, inputs, &under_test))
 }
 
-/// What TCP may hand to a device at once bounds the bursts here, too, or a scenario would not mean the same as with the kernel's TCP.
+/// What TCP may hand to a device at once bounds the bursts here, too, or a scenario would not mean the same as with the
+/// kernel's TCP.
 fn bound_bursts(plan: &mut Plan) {
     let segments = plan.settings.gso_max_segs;
     if segments > 0 {

@@ -1,8 +1,9 @@
 //! `pk3c-ccp policy report`: the two arms of each experiment, side by side.
 //!
 //! Of every figure the medians of both arms and their difference, treatment less control, with a 95 % interval by
-//! bootstrap over the units that were assigned (connections, or hosts with all their connections). An interval that holds
-//! 0 shows no difference. The agent keeps a sample of the flows that have ended; what is still running is not in it.
+//! bootstrap over the units that were assigned (connections, or hosts with all their connections). An interval that
+//! holds 0 shows no difference. The agent keeps a sample of the flows that have ended; what is still running is not in
+//! it.
 
 use crate::cli::control::{AgentArgs, Client, Request};
 use anyhow::{Result, bail};

@@ -34,7 +34,8 @@ const SCENARIO_KEYS: &[&str] = &[
 const QUICK_KEYS: &[&str] = &["duration", "rounds", "count", "stagger", "size"];
 
 /// `folder` is where a trace without a full path is looked for; `id` names a file's only scenario; rates that are drawn
-/// last for `length_ns`, if that is given, else for the scenario's `duration`. Scenarios of no document are of the file's.
+/// last for `length_ns`, if that is given, else for the scenario's `duration`. Scenarios of no document are of the
+/// file's.
 pub(super) fn parse(
     source: Source<'_>,
     folder: &Path,

@@ -1,5 +1,5 @@
-//! TOML with positions: every value of a file is taken by its key, and whatever is wrong is told with file, line, key and
-//! what to write instead.
+//! TOML with positions: every value of a file is taken by its key, and whatever is wrong is told with file, line, key
+//! and what to write instead.
 //!
 //! Values go through the same functions that read flags, so numbers and truth values are text here, too.
 

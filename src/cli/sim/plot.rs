@@ -1,8 +1,8 @@
 //! A run over time as one picture: rate and RTT of each flow, the queue, and what the agents decided.
 //!
 //! The picture is SVG that needs nothing else, dark or light as the reader's screen is. As a page it comes with the
-//! table of the same runs. Lines have at most [`series::POINTS`] points, and marks on one lane keep a distance, so that the
-//! size of the picture does not grow with the length of the run.
+//! table of the same runs. Lines have at most [`series::POINTS`] points, and marks on one lane keep a distance, so that
+//! the size of the picture does not grow with the length of the run.
 
 mod lanes;
 mod legend;

@@ -1,9 +1,9 @@
 //! `pk3c-ccp tune`: the kernel's settings as PK3C wants them, and back.
 //!
-//! Nothing changes without `--apply`. What a setting was is saved first; so `--revert` restores it exactly, also after a
-//! crash half-way, and a second `--apply` does not take our own value for the original. A value that is larger already,
-//! or that somebody else has set meanwhile, is left alone. Both the settings and what is saved are gone with the next
-//! boot: lasting settings belong into `/etc/sysctl.d`.
+//! Nothing changes without `--apply`. What a setting was is saved first; so `--revert` restores it exactly, also after
+//! a crash half-way, and a second `--apply` does not take our own value for the original. A value that is larger
+//! already, or that somebody else has set meanwhile, is left alone. Both the settings and what is saved are gone with
+//! the next boot: lasting settings belong into `/etc/sysctl.d`.
 
 mod saved;
 mod settings;

@@ -1,8 +1,8 @@
 //! A queue that empties every ten seconds: BBR's.
 //!
-//! BBR (version 1) looks for the path's RTT when it has not seen a smaller one for ten seconds: for 200 ms and an RTT all of its flows
-//! have four packets in flight, and then at once what they had before. Whoever shares the queue sees it go, and come back as
-//! suddenly:
+//! BBR (version 1) looks for the path's RTT when it has not seen a smaller one for ten seconds: for 200 ms and an RTT
+//! all of its flows have four packets in flight, and then at once what they had before. Whoever shares the queue sees
+//! it go, and come back as suddenly:
 //!
 //! ```text
 //!   queue  ~~~~~~~~\     /~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~\     /~~~~~~~~~
@@ -10,22 +10,24 @@
 //!                  0.2 s  <------- 10 s and what a probe takes ------>
 //! ```
 //!
-//! Cubic's queue falls after a loss, too, but comes back over seconds; that of a crowd of our own swells before all yield to it, and goes
-//! little by little. So a dip is a queue that was steady, goes within an interval, stays away for about as long as such a probe, and is back
-//! within a few intervals. Dips that follow each other at this distance, or twice it where one was missed, with none between them, show
-//! BBR: two if the queue was quite steady before both of them, three or four else. BBR keeps the queue between its probes: one that is low
-//! there, later than it takes to come back, is another's, and forgets what the dips told. What was begun because of them goes on to its end
-//! (simulated, 99 runs beside BBR: own share within .40 and .57 in .616 of them, .586 if that ends at once).
+//! Cubic's queue falls after a loss, too, but comes back over seconds; that of a crowd of our own swells before all
+//! yield to it, and goes little by little. So a dip is a queue that was steady, goes within an interval, stays away for
+//! about as long as such a probe, and is back within a few intervals. Dips that follow each other at this distance, or
+//! twice it where one was missed, with none between them, show BBR: two if the queue was quite steady before both of
+//! them, three or four else. BBR keeps the queue between its probes: one that is low there, later than it takes to come
+//! back, is another's, and forgets what the dips told. What was begun because of them goes on to its end (simulated, 99
+//! runs beside BBR: own share within .40 and .57 in .616 of them, .586 if that ends at once).
 //!
-//! Limits: nothing is seen in a buffer that BBR leaves empty between its probes, as one of a quarter of a bandwidth-delay product,
-//! where RTTs jitter by as much as the queue, or where a probe is too short for the queue to go, as in buffers of several such products.
+//! Limits: nothing is seen in a buffer that BBR leaves empty between its probes, as one of a quarter of a
+//! bandwidth-delay product, where RTTs jitter by as much as the queue, or where a probe is too short for the queue to
+//! go, as in buffers of several such products.
 
 use super::View;
 use crate::units::Micros;
 
-/// BBR probes when its smallest RTT is so old, for so long and some RTTs more, in which what is in flight arrives, and in which it sees
-/// an RTT. Source: Linux `bbr_min_rtt_win_sec`, `bbr_probe_rtt_mode_ms`; simulated, dips begin 10.03 s to 10.2 s + 3 RTTs apart, and
-/// measured, on Linux 6.18 and a path of 40 ms, 10.26 to 10.36 s.
+/// BBR probes when its smallest RTT is so old, for so long and some RTTs more, in which what is in flight arrives, and
+/// in which it sees an RTT. Source: Linux `bbr_min_rtt_win_sec`, `bbr_probe_rtt_mode_ms`; simulated, dips begin 10.03 s
+/// to 10.2 s + 3 RTTs apart, and measured, on Linux 6.18 and a path of 40 ms, 10.26 to 10.36 s.
 const EVERY: Micros = Micros::new(10_000_000);
 const PROBE: Micros = Micros::new(200_000);
 const APART_RTTS: f64 = 3.0;
@@ -33,35 +35,38 @@ const APART_LATE: Micros = Micros::new(100_000);
 /// A dip leaves less than this part of the queue, and it is over when this part of it stands again.
 const EMPTY: f32 = 0.2;
 const BACK: f32 = 0.25;
-/// It lasts half a probe at least, since it begins when the queue is gone and may end with the next interval; a probe, so many RTTs and so
-/// much more at most.
+/// It lasts half a probe at least, since it begins when the queue is gone and may end with the next interval; a probe,
+/// so many RTTs and so much more at most.
 const SHORTEST: Micros = Micros::new(100_000);
 const LONGEST_RTTS: f64 = 4.0;
 const LONGEST_LATE: Micros = Micros::new(300_000);
-/// The queue is back so many RTTs after less than this part of it stood. Source: simulated beside 1 and 4 flows of BBR, own shares on .5
-/// and 1 bandwidth-delay product with 1.8, 2.5 and 3.5: .21, .43, .49; measured beside one, Linux 6.18: .9 to 4.6.
+/// The queue is back so many RTTs after less than this part of it stood. Source: simulated beside 1 and 4 flows of BBR,
+/// own shares on .5 and 1 bandwidth-delay product with 1.8, 2.5 and 3.5: .21, .43, .49; measured beside one, Linux
+/// 6.18: .9 to 4.6.
 const RISE_RTTS: f64 = 5.0;
 const GONE: f32 = 0.1;
-/// A queue is steady if, of the last `INTERVALS` intervals, all but the newest differ by no more than a factor of `STEADY` (`QUITE_STEADY` for
-/// quite steady). The newest may already be falling, down to `BEGUN` of the shortest. Source: simulated. Beside BBR the factor is 1.05 to
-/// 1.3, and 1.4 to 2 where the queue of a crowd goes.
+/// A queue is steady if, of the last `INTERVALS` intervals, all but the newest differ by no more than a factor of
+/// `STEADY` (`QUITE_STEADY` for quite steady). The newest may already be falling, down to `BEGUN` of the shortest.
+/// Source: simulated. Beside BBR the factor is 1.05 to 1.3, and 1.4 to 2 where the queue of a crowd goes.
 const INTERVALS: usize = 5;
 const BEGUN: f32 = 0.3;
 const STEADY: f32 = 1.6;
 const QUITE_STEADY: f32 = 1.25;
-/// What a dip tells if the queue was steady and quite steady before it, and what is enough. Source: simulated. Of 539 paths that flows of
-/// our own share, BBR is seen on 2, of 40 beside Cubic on none; with 3 on 6 and 1, with 3 and one factor of 1.33 on 16.
+/// What a dip tells if the queue was steady and quite steady before it, and what is enough. Source: simulated. Of 539
+/// paths that flows of our own share, BBR is seen on 2, of 40 beside Cubic on none; with 3 on 6 and 1, with 3 and one
+/// factor of 1.33 on 16.
 const TELLS: u8 = 1;
 const TELLS_MORE: u8 = 2;
 const ENOUGH: u8 = 4;
-/// Later after a dip than one takes, less than this part of its queue, in so many intervals, contradicts what the dips told. Source:
-/// simulated, 100 flows at 160 Mbit/s whose queue swings and dips by chance: one took itself for a neighbour of BBR, and a third of the path
-/// (Jain's index .08 for .97).
+/// Later after a dip than one takes, less than this part of its queue, in so many intervals, contradicts what the dips
+/// told. Source: simulated, 100 flows at 160 Mbit/s whose queue swings and dips by chance: one took itself for a
+/// neighbour of BBR, and a third of the path (Jain's index .08 for .97).
 const LOW: f32 = 0.3;
 const LOW_INTERVALS: u8 = 3;
 const LOW_LATE: Micros = Micros::new(1_000_000);
 const LOW_RTTS: f64 = 5.0;
-/// With fewer RTT samples all of an interval's may be of ACKs that were held back; the smaller of its queue and the last one's counts.
+/// With fewer RTT samples all of an interval's may be of ACKs that were held back; the smaller of its queue and the
+/// last one's counts.
 const SAMPLES: f64 = 4.0;
 /// A queue of less than this part of the smallest RTT, or less than this, dips by chance.
 const QUEUE_MIN_RTTS: f64 = 0.05;

@@ -5,8 +5,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Marks one in 8 of the packets that leave through a namespace's loopback device and allow it, until the namespace goes;
-/// says why if this machine cannot.
+/// Marks one in 8 of the packets that leave through a namespace's loopback device and allow it, until the namespace
+/// goes; says why if this machine cannot.
 pub(crate) fn one_in_8(netns: &Netns) -> Result<(), String> {
     let pin = format!("/sys/fs/bpf/ccp-test-mark-{}", std::process::id());
     let program = load_marker().map_err(|e| format!("loading a classifier: {e}"))?;

@@ -120,8 +120,9 @@ impl Qemu {
 /// all random seeds are fixed: the same run gives the same result. A `racing` one gives that up for
 /// two CPUs that run at once (and for the memory that a kernel with its checks on takes).
 ///
-/// No cmpxchg16b: QEMU 7.2 leaves a part of an address in the flags when an interrupt comes right behind one, and so, now and then, the
-/// direction flag set in a kernel that then clears memory backwards. One in some fifty guests under load ended in a panic.
+/// No cmpxchg16b: QEMU 7.2 leaves a part of an address in the flags when an interrupt comes right behind one, and so,
+/// now and then, the direction flag set in a kernel that then clears memory backwards. One in some fifty guests under
+/// load ended in a panic.
 fn machine(seed: u64, racing: bool) -> Vec<String> {
     let words = "-cpu max,-cx16 -nodefaults -no-user-config -display none -no-reboot \
                  -chardev file,id=console,path=/dev/stderr -serial chardev:console \

@@ -1,9 +1,9 @@
 //! Traffic that other programs make: iperf3, and senders and receivers of any kind.
 //!
 //! Receivers start before the run, senders at their flow's start. A pair of programs is measured at the link, so it may
-//! speak whatever protocol it likes: its flow has an address of its own, which the kernel chooses by the receiver's port.
-//! What it delivers is counted as IP packets less the headers of IP and UDP (28 bytes), whatever is inside. Each program runs
-//! in a process namespace of its own, so that all that it has started ends with it.
+//! speak whatever protocol it likes: its flow has an address of its own, which the kernel chooses by the receiver's
+//! port. What it delivers is counted as IP packets less the headers of IP and UDP (28 bytes), whatever is inside. Each
+//! program runs in a process namespace of its own, so that all that it has started ends with it.
 
 use std::io;
 use std::net::Ipv4Addr;

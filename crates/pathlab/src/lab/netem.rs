@@ -7,8 +7,8 @@
 //! The whole RTT is a delay line on the way back: data meets the bottleneck at once, as with a short access link.
 //! Segmentation offload is off on all devices, so that the bottleneck's queue holds packets that fit the MTU. netem
 //! counts the packet in transmission, so its limit is the queue and one more; the link header (14 bytes) is taken off,
-//! so that the rate is one of IP packets. Loss has a router of its own, behind the bottleneck or in front of it as the path
-//! says, and so the two ways to get lost are counted apart.
+//! so that the rate is one of IP packets. Loss has a router of its own, behind the bottleneck or in front of it as the
+//! path says, and so the two ways to get lost are counted apart.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -45,8 +45,8 @@ impl Bins {
         self.bytes.iter().sum()
     }
 
-    /// Bytes in a span of time: of the bin that it begins in, the part that is left of it; of the one that it ends in, all,
-    /// since the end of a run is the end of its last bin.
+    /// Bytes in a span of time: of the bin that it begins in, the part that is left of it; of the one that it ends in,
+    /// all, since the end of a run is the end of its last bin.
     pub fn between(&self, from: Duration, to: Duration) -> u64 {
         let bins = (0u32..).zip(&self.bytes);
         let bytes = bins.map(|(number, bytes)| {

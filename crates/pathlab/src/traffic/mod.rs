@@ -157,8 +157,9 @@ impl Shared {
     }
 }
 
-/// Carries out a plan between two ends. When all receivers listen, `begin` is asked for the time 0 of the run. Everything
-/// that is opened is closed when this returns: within the plan's duration and a second, or 0.2 s after an interrupt.
+/// Carries out a plan between two ends. When all receivers listen, `begin` is asked for the time 0 of the run.
+/// Everything that is opened is closed when this returns: within the plan's duration and a second, or 0.2 s after an
+/// interrupt.
 ///
 /// # Errors
 /// [`TrafficError`]; the first one that befalls a flow ends the run.

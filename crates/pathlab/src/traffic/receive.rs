@@ -215,7 +215,8 @@ impl Server {
                         self.flows[flow].borrow_mut().add(at, bytes);
                     }
                     if is_the_last(&mut unanswered, bytes) {
-                        // A connection with nothing to send has room for a byte, and one that breaks is the sender's to tell.
+                        // A connection with nothing to send has room for a byte, and one that breaks is the sender's to
+                        // tell.
                         let _ = stream.try_write(&ANSWER);
                     }
                     if is_the_last(&mut missing, bytes) {

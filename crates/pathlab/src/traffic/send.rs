@@ -165,7 +165,8 @@ impl Client {
         let transfers = self.plan.flows.iter().filter(|flow| flow.size().is_some());
         let rounds = Rounds::new(transfers.count());
         let mut tasks = JoinSet::new();
-        // Only a run of nothing but transfers ends when its tasks do. Of other flows, something is still on its way then.
+        // Only a run of nothing but transfers ends when its tasks do. Of other flows, something is still on its way
+        // then.
         let only_transfers = self.plan.flows.iter().all(|flow| flow.size().is_some());
         for ((flow, spec), completed) in self.plan.flows.iter().enumerate().zip(completions) {
             let FlowTraffic::Tcp { congestion, source } = &spec.traffic else {

@@ -1,4 +1,5 @@
-//! A policer: two intervals with heavy loss that deliver the same show the rate that it lets pass, which is then kept for a while.
+//! A policer: two intervals with heavy loss that deliver the same show the rate that it lets pass, which is then kept
+//! for a while.
 
 use crate::control::{Ack, RateSample};
 use crate::{MILLISECOND, seconds};

@@ -3,8 +3,8 @@
 use crate::SECOND;
 use crate::scenario::Policer;
 
-/// The bucket. Tokens are kept in parts of a bit, one for each nanosecond of a second, so that no time between packets rounds
-/// any of them away.
+/// The bucket. Tokens are kept in parts of a bit, one for each nanosecond of a second, so that no time between packets
+/// rounds any of them away.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     policer: Policer,

@@ -72,8 +72,8 @@ pub enum Lie {
     Ahead(u32),
     /// Takes every packet with a number that this divides for lost, also when it is sent again; at least 2.
     InventLosses(u32),
-    /// Says of every packet that was sent again and arrived that it had arrived before (D-SACK, RFC 3708): what was lost was none, and nothing
-    /// is missing in the end.
+    /// Says of every packet that was sent again and arrived that it had arrived before (D-SACK, RFC 3708): what was
+    /// lost was none, and nothing is missing in the end.
     DenyLosses,
     /// Holds its ACKs back, by a time that rises evenly from 0 to the first and falls back within the second, ns.
     SwayRtt(u64, u64),
@@ -92,8 +92,8 @@ pub struct FlowSpec {
     pub transport: Transport,
     /// What it sends.
     pub source: Source,
-    /// So many bytes of an endless flow or of one with a size are a handshake, rounded up to whole segments: it sends them first, and
-    /// the rest when the receiver has answered them, as a server does over TLS. TCP only.
+    /// So many bytes of an endless flow or of one with a size are a handshake, rounded up to whole segments: it sends
+    /// them first, and the rest when the receiver has answered them, as a server does over TLS. TCP only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake: Option<u64>,
     /// Added to the path's RTT, ns.

@@ -68,8 +68,8 @@ impl Default for CoDel {
     }
 }
 
-/// A token bucket without a queue in front of the bottleneck, as operators limit a subscriber's traffic (RFC 2697 has its like): packets for which
-/// it has no tokens are dropped.
+/// A token bucket without a queue in front of the bottleneck, as operators limit a subscriber's traffic (RFC 2697 has
+/// its like): packets for which it has no tokens are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policer {
     /// How fast tokens come, counted on IP packets as the link's rate.
@@ -227,8 +227,8 @@ impl PathSpec {
         (products * bytes / WIRE as f64).round().max(1.0) as u32
     }
 
-    /// Bytes that the path can carry between two times in ns: the link's, or what a policer lets pass, a full bucket not counted, if
-    /// that is less.
+    /// Bytes that the path can carry between two times in ns: the link's, or what a policer lets pass, a full bucket
+    /// not counted, if that is less.
     pub fn capacity_bytes(&self, from_ns: u64, to_ns: u64) -> f64 {
         let link = self.rate.capacity_bytes(from_ns, to_ns);
         let passes = self.policer.map_or(f64::INFINITY, |policer| {

@@ -1,6 +1,7 @@
 //! What the application has written by when.
 //!
-//! A server whose client answers its handshake writes that much first, and the rest when the answer is there: with the ACK of it all.
+//! A server whose client answers its handshake writes that much first, and the rest when the answer is there: with the
+//! ACK of it all.
 
 use crate::scenario::{FlowSpec, Source};
 use crate::{MSS, SECOND};
@@ -56,8 +57,8 @@ impl Application {
         }
     }
 
-    /// Segments written of which `acked` are acknowledged and `sent` have been sent, with a window of so many. An application reads the
-    /// answer to its handshake when TCP is done with the ACK that it came with.
+    /// Segments written of which `acked` are acknowledged and `sent` have been sent, with a window of so many. An
+    /// application reads the answer to its handshake when TCP is done with the ACK that it came with.
     pub(super) fn pending(&self, now_ns: u64, acked: u64, sent: u64, window: u64) -> u64 {
         match self.source {
             _ if sent <= self.handshake && self.handshake > 0 => sent - acked,

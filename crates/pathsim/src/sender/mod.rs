@@ -6,9 +6,9 @@
 //! A tail loss probe goes out after two RTTs without an ACK, and a retransmission timeout
 //! after srtt + max(4 rttvar, 200 ms) declares everything lost; it doubles with each repetition.
 //!
-//! Bursts are paced as Linux paces: a millisecond of the rate at a time, at least two segments
-//! (one below 1.2 Mbit/s, or as the flow asks), more where the receiver is near, but no more than half of the window; the
-//! first ten segments of a flow go at once.
+//! Bursts are paced as Linux paces: a millisecond of the rate at a time, at least two segments (one below 1.2 Mbit/s,
+//! or as the flow asks), more where the receiver is near, but no more than half of the window; the first ten segments
+//! of a flow go at once.
 
 mod application;
 mod clock;
@@ -25,7 +25,8 @@ use scoreboard::{Found, Rtts, Scoreboard};
 
 /// Sent without pacing at a flow's beginning, as Linux does: an initial window.
 const UNPACED_SEGMENTS: u64 = 10;
-/// What a burst to a receiver that is no RTT away is longer by, and the smallest RTT that halves this. Source: Linux `tcp_tso_autosize`.
+/// What a burst to a receiver that is no RTT away is longer by, and the smallest RTT that halves this. Source: Linux
+/// `tcp_tso_autosize`.
 const NEAR_BURST_BYTES: u64 = 65_536;
 const NEAR_RTT_NS: u64 = 512_000;
 

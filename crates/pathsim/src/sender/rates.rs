@@ -56,7 +56,8 @@ impl Newest {
         )
     }
 
-    /// The same as one sample. What took less than the smallest RTT was acknowledged before, by a retransmission's first form.
+    /// The same as one sample. What took less than the smallest RTT was acknowledged before, by a retransmission's
+    /// first form.
     pub(super) fn sample(
         &self,
         delivered: u64,

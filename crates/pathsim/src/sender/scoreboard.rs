@@ -53,8 +53,9 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// RTTs of the first and the last segment of those sent once, as Linux takes them (`tcp_ack_update_rtt`). Where an ACK moves
-    /// past a segment that was sent again it takes the timestamp's echo, in whole milliseconds, unless later segments tell.
+    /// RTTs of the first and the last segment of those sent once, as Linux takes them (`tcp_ack_update_rtt`). Where an
+    /// ACK moves past a segment that was sent again it takes the timestamp's echo, in whole milliseconds, unless later
+    /// segments tell.
     pub(super) fn rtts_ns(&self, una: u64, now_ns: u64) -> Option<(u64, u64)> {
         let last = self.last_once;
         let last = last.filter(|(segment, _)| *segment >= una || !self.acked_again);
@@ -67,8 +68,8 @@ impl Found {
     }
 }
 
-/// An RTT as a kernel measures it, by the packet's own time: never in whole milliseconds, as those of timestamps are, for which programs take
-/// what an ideal link gives (one of 12 Mbit/s takes a millisecond for each packet).
+/// An RTT as a kernel measures it, by the packet's own time: never in whole milliseconds, as those of timestamps are,
+/// for which programs take what an ideal link gives (one of 12 Mbit/s takes a millisecond for each packet).
 fn measured_ns(rtt_ns: u64) -> u64 {
     let is_whole = rtt_ns % MILLISECOND < MICROSECOND;
     rtt_ns + if is_whole { MICROSECOND } else { 0 }

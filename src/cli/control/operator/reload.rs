@@ -2,9 +2,9 @@
 //!
 //! What is told as changed is the difference of what was in force before and after. What is told to wait is the
 //! difference of the file and the start, every time anew: an option does not cease to wait because it was told before,
-//! and one that is back at its old value does not begin to. Three things that look like parameters wait with the options:
-//! the limit on reports, a choice between an algorithm of the agent and one of the datapath, and what is faster than the
-//! datapath lets any connection go since it was loaded.
+//! and one that is back at its old value does not begin to. Three things that look like parameters wait with the
+//! options: the limit on reports, a choice between an algorithm of the agent and one of the datapath, and what is
+//! faster than the datapath lets any connection go since it was loaded.
 
 use super::{FIXED, Operator};
 use crate::cli::config::{Configuration, POLICY};

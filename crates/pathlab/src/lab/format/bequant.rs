@@ -1,11 +1,10 @@
 //! Downloads as the Bequant report shows them: ours, the other, and the change, with its own rows under them.
 //!
 //! A row is one competitor and one set of connections: one alone, six of a kind, or three of each at once. In the last,
-//! "other" is the other half of the same runs. Speed is the mean over downloads of their size over their time, timed at the
-//! receiver; of one that never finished, of what had arrived over the time that it had. IP volume is what the sender sent for
-//! a download: its segments and those sent again, 1500 bytes each.
-//! RTTs are TCP's smoothed ones; the report's were from a capture, so its greatest are greater. On a path that is scaled
-//! down only the changes compare.
+//! "other" is the other half of the same runs. Speed is the mean over downloads of their size over their time, timed at
+//! the receiver; of one that never finished, of what had arrived over the time that it had. IP volume is what the
+//! sender sent for a download: its segments and those sent again, 1500 bytes each. RTTs are TCP's smoothed ones; the
+//! report's were from a capture, so its greatest are greater. On a path that is scaled down only the changes compare.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

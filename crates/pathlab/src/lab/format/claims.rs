@@ -1,8 +1,8 @@
 //! What the documents claim, whether their own numbers support it, and what we measured.
 //!
-//! `data/published/claims.toml` has the claims. Each has checks: a measure of a scheme in a scenario, alone or over that of
-//! another scheme or scenario, with bounds. A claim that its document's numbers do not support is marked, whatever
-//! our runs show; so is one that they support and our runs do not.
+//! `data/published/claims.toml` has the claims. Each has checks: a measure of a scheme in a scenario, alone or over
+//! that of another scheme or scenario, with bounds. A claim that its document's numbers do not support is marked,
+//! whatever our runs show; so is one that they support and our runs do not.
 
 use std::fmt::Write;
 use std::sync::LazyLock;

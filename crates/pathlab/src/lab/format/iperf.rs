@@ -1,7 +1,7 @@
 //! Runs as iperf3 and iperf2 list them: the PK3C README's listings are of iperf3, the GENI page's of iperf2.
 //!
-//! The listing is of one run, the one with the median goodput; the table below it has the medians of all runs beside the
-//! document's. A sender's row counts what was handed to TCP, a receiver's what arrived.
+//! The listing is of one run, the one with the median goodput; the table below it has the medians of all runs beside
+//! the document's. A sender's row counts what was handed to TCP, a receiver's what arrived.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! Runs as Stanford's Pantheon reports them: statistics of each run, and the table of means.
 //!
-//! Pantheon measures what leaves its tunnel, so throughput here is the payload with its headers, × 1500/1448. Its delay is the
-//! 95th percentile of the packets' one-way delays. Its loss counts packets that were still queued at the end as
+//! Pantheon measures what leaves its tunnel, so throughput here is the payload with its headers, × 1500/1448. Its delay
+//! is the 95th percentile of the packets' one-way delays. Its loss counts packets that were still queued at the end as
 //! lost, which for seconds of queue is most of it; ours does not. Both are shown where the emulator counted all
 //! packets.
 

@@ -1,7 +1,7 @@
 //! The report for programs.
 //!
-//! `{"format", "warnings", "groups": [{"scenario", "scheme", "runs", "void", "measures": {KEY: {"median", "low", "high",
-//! "mean", "standard_deviation", "values"}}}], "void": [{"file", "scenario", "scheme", "seed", "reason"}],
+//! `{"format", "warnings", "groups": [{"scenario", "scheme", "runs", "void", "measures": {KEY: {"median", "low",
+//! "high", "mean", "standard_deviation", "values"}}}], "void": [{"file", "scenario", "scheme", "seed", "reason"}],
 //! "comparisons": [...]}`; the keys are those of [`MEASURES`], a value that never came is `null`.
 
 use std::collections::BTreeMap;

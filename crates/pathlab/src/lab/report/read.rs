@@ -1,7 +1,7 @@
 //! Reading the results of directories.
 //!
-//! A directory holds one JSON file for each run; other files in it are none of ours. A file that cannot be read does not stop
-//! a report over the others, but is named in it: results that vanish in silence would make a table lie.
+//! A directory holds one JSON file for each run; other files in it are none of ours. A file that cannot be read does
+//! not stop a report over the others, but is named in it: results that vanish in silence would make a table lie.
 
 use std::collections::BTreeSet;
 use std::fs;

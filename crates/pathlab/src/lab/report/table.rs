@@ -1,8 +1,8 @@
 //! Results for the terminal: a table per scenario, a line per scheme.
 //!
-//! Cells are medians over the runs; use stands with its 95 % interval. The best of a column has a star, where its values
-//! differ as shown. Columns that no scheme has values for are left out, and what does not fit [`WIDTH`] goes on in a
-//! second block.
+//! Cells are medians over the runs; use stands with its 95 % interval. The best of a column has a star, where its
+//! values differ as shown. Columns that no scheme has values for are left out, and what does not fit [`WIDTH`] goes on
+//! in a second block.
 
 use std::fmt::Write;
 

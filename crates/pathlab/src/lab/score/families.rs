@@ -201,8 +201,8 @@ fn start(facts: &Facts, schemes: &Schemes<'_>) -> Vec<Goal> {
     ]
 }
 
-/// After a change at half time: RTTs until 80 % of a higher rate, or until the queue of a lower one is gone; use of a longer
-/// route.
+/// After a change at half time: RTTs until 80 % of a higher rate, or until the queue of a lower one is gone; use of a
+/// longer route.
 fn change(facts: &Facts, schemes: &Schemes<'_>) -> Vec<Goal> {
     let at_s = facts.duration_s / 2.0;
     let to = facts.rates.last().copied().unwrap_or(0.0);

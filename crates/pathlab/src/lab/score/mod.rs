@@ -1,9 +1,9 @@
 //! The goals of performance, and whether results keep them.
 //!
-//! A scenario's family, the part of its id before the first `-`, says which goals hold (`families.rs`). Their figures are
-//! medians over the runs of a scheme (`figures.rs`). Many lines are drawn by Cubic's or BBR's figure on the same path: without
-//! results of those, the goal is not judged. Neither is one whose figure the backend does not measure, as a guest's queue
-//! over time. "No more than Cubic loses" always allows ten packets.
+//! A scenario's family, the part of its id before the first `-`, says which goals hold (`families.rs`). Their figures
+//! are medians over the runs of a scheme (`figures.rs`). Many lines are drawn by Cubic's or BBR's figure on the same
+//! path: without results of those, the goal is not judged. Neither is one whose figure the backend does not measure, as
+//! a guest's queue over time. "No more than Cubic loses" always allows ten packets.
 
 mod families;
 mod figures;
@@ -100,7 +100,8 @@ pub fn has_goals(id: &str) -> bool {
     families::FAMILIES.contains(&family(id))
 }
 
-/// Judges what a scheme showed in a scenario; `None` if the scenario has no goals, or the scheme no runs in it that count.
+/// Judges what a scheme showed in a scenario; `None` if the scenario has no goals, or the scheme no runs in it that
+/// count.
 pub fn judge(id: &str, scenario: &Scenario, scheme: &str, groups: &Groups<'_>) -> Option<Judged> {
     let outcome = |scheme: &str| {
         let group = groups.find(id, scheme)?;

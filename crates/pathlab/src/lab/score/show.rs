@@ -117,8 +117,8 @@ fn short(value: f64) -> String {
 }
 
 /// The whole as one object: `{"scheme", ..., "scenarios": [{"scenario", "runs", "goals": [{"what", "figure", "line",
-/// "cubic", "bbr", "verdict"}]}], "families": {NAME: {"goals", "kept", "unjudged"}}, "total": {...}}`. What is unknown or
-/// never came is `null`.
+/// "cubic", "bbr", "verdict"}]}], "families": {NAME: {"goals", "kept", "unjudged"}}, "total": {...}}`. What is unknown
+/// or never came is `null`.
 ///
 /// # Errors
 /// None that is known: there is nothing in it that JSON lacks.

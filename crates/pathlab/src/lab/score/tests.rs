@@ -95,7 +95,8 @@ fn without_cubic_its_lines_are_not_judged_and_with_bbr_there_are_more() {
     assert_eq!(beside_both.goals[0].bbr, Some(0.9));
 }
 
-/// 30 to 10 Mbit/s after 15 s: the queue is gone in the fourth bin after it, 10 RTTs of 40 ms, and 8 + a bin are allowed.
+/// 30 to 10 Mbit/s after 15 s: the queue is gone in the fourth bin after it, 10 RTTs of 40 ms, and 8 + a bin are
+/// allowed.
 #[test]
 fn a_queue_is_drained_when_a_bin_after_the_change_is_small() {
     let mut scenario = scenario(30_000_000);

@@ -1,9 +1,9 @@
 //! The interval of a median by resampling.
 //!
 //! Percentile bootstrap (Efron 1979): draw as many values as there are, with replacement, take the median, and repeat
-//! this 2000 times; the interval holds the middle 95 % of these medians. It assumes nothing about the
-//! distribution. Of few values it is narrow and coarse: of three it is their range, of fewer there is none. The draws come from
-//! ChaCha8 with a constant seed, so that the same results always make the same table.
+//! this 2000 times; the interval holds the middle 95 % of these medians. It assumes nothing about the distribution. Of
+//! few values it is narrow and coarse: of three it is their range, of fewer there is none. The draws come from ChaCha8
+//! with a constant seed, so that the same results always make the same table.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -64,7 +64,8 @@ pub struct MedianDifference {
 }
 
 /// The difference of two groups' medians with its 95 % interval; `None` if one has no values. A group is a list of
-/// units, each with the values that were observed of it: units are drawn whole, since values of one are not independent.
+/// units, each with the values that were observed of it: units are drawn whole, since values of one are not
+/// independent.
 pub fn median_difference(first: &[Vec<f64>], second: &[Vec<f64>]) -> Option<MedianDifference> {
     let median = |group: &[Vec<f64>]| median_of(&mut group.concat());
     let medians = [median(first)?, median(second)?];

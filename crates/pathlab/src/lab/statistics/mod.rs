@@ -1,8 +1,8 @@
 //! Statistics of repeated runs: what a table may say about a handful of numbers.
 //!
-//! Runs are few and their distributions are skewed (a flow that never leaves its timeout is not a normal deviate
-//! from one that did), so tables show medians, with an interval by [`bootstrap`]. Where a document compares by
-//! Student's t, as FreeBSD's does with ministat, [`student`] does the same, to the digit. [`over_time`] judges single runs.
+//! Runs are few and their distributions are skewed (a flow that never leaves its timeout is not a normal deviate from
+//! one that did), so tables show medians, with an interval by [`bootstrap`]. Where a document compares by Student's t,
+//! as FreeBSD's does with ministat, [`student`] does the same, to the digit. [`over_time`] judges single runs.
 
 pub mod bootstrap;
 pub mod over_time;

@@ -1,9 +1,9 @@
 //! How a run went over time: when flows settled at their fair shares, and its worst second.
 //!
 //! A flow is *settled* from the first time, counted from its start, from which its goodput over the last second stays
-//! within a tolerance of its fair share until the set of flows changes: until a flow starts or ends. Its fair share is the
-//! goodput of all flows together in that second over their number, so that a path whose rate changes has one, too; a
-//! flow alone is measured against its mean in the second half of that time. A flow that leaves the band again before
+//! within a tolerance of its fair share until the set of flows changes: until a flow starts or ends. Its fair share is
+//! the goodput of all flows together in that second over their number, so that a path whose rate changes has one, too;
+//! a flow alone is measured against its mean in the second half of that time. A flow that leaves the band again before
 //! the change has not settled, and one that has less than a second is not judged.
 
 use crate::lab::report::measure::seconds;

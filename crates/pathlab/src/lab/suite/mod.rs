@@ -4,7 +4,8 @@
 //! neighbour's load) meets all of them. All scenarios have had their first repetition before the second begins. Each
 //! result is written as soon as it is there; a suite that is interrupted, killed or out of disk loses the run that was
 //! going on and nothing else, and the same command goes on where it ended. A run that fails is recorded and the suite
-//! continues; a void result is tried again where time is the wall clock's, because what made it void is usually a neighbour.
+//! continues; a void result is tried again where time is the wall clock's, because what made it void is usually a
+//! neighbour.
 
 mod cache;
 mod progress;

@@ -21,8 +21,8 @@ struct Left {
     nominal_s: f64,
 }
 
-/// The work of a suite. A run costs what others of its kind (its scenario and scheme) took, and before there is one, its
-/// length times what a second of length took so far: downloads end long before their limit.
+/// The work of a suite. A run costs what others of its kind (its scenario and scheme) took, and before there is one,
+/// its length times what a second of length took so far: downloads end long before their limit.
 #[derive(Debug)]
 pub struct Progress {
     total: usize,

@@ -1,8 +1,8 @@
 //! The report as a page of HTML that needs nothing else: no network, no scripts.
 //!
-//! It is dark or light as the reader's screen is, light in print, and made of small figures that stand side by side on a
-//! wide screen and below each other on a phone. What a figure shows stands in its caption; every line and
-//! bar has a title. All names come from files, and are escaped.
+//! It is dark or light as the reader's screen is, light in print, and made of small figures that stand side by side on
+//! a wide screen and below each other on a phone. What a figure shows stands in its caption; every line and bar has a
+//! title. All names come from files, and are escaped.
 
 mod figure;
 mod over_time;
