@@ -9,7 +9,12 @@ tests=(kernel_primitives kernel_govern kernel_adopt kernel_names kernel_ring ker
 arguments=()
 for test in "${tests[@]}"; do arguments+=(--test "$test"); done
 # The library's own kernel tests: conformance of translated programs.
-binaries=$(cargo test --locked --release -p ccp-bpf --lib "${arguments[@]}" --no-run --message-format=json |
-    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | paste -sd:)
+executables=$(cargo test --locked --release -p ccp-bpf --lib "${arguments[@]}" --no-run --message-format=json |
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+# Without what only a debugger reads: with it they are eleven times as large, and more than a guest's memory can unpack.
+stripped=$(mktemp -d)
+trap 'rm -rf "$stripped"' EXIT
+while read -r executable; do strip --strip-debug -o "$stripped/${executable##*/}" "$executable"; done <<<"$executables"
+binaries=$(printf '%s\n' "$stripped"/* | paste -sd:)
 PK3C_AGENT=${CARGO_TARGET_DIR:-$PWD/target}/release/pk3c-ccp CCP_KERNEL_TESTS=$binaries \
     cargo test --locked --release -p pathlab --test guest --test guest_kernels -- --ignored --nocapture "$@"
