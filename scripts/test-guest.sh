@@ -11,7 +11,7 @@ for test in "${tests[@]}"; do arguments+=(--test "$test"); done
 # The library's own kernel tests: conformance of translated programs.
 executables=$(cargo test --locked --release -p ccp-bpf --lib "${arguments[@]}" --no-run --message-format=json |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
-# Without what only a debugger reads: with it they are eleven times as large, and more than a guest's memory can unpack.
+# Without what only a debugger reads: with it they are eleven times as large, and a guest of 1 GiB ended as it booted.
 stripped=$(mktemp -d)
 trap 'rm -rf "$stripped"' EXIT
 while read -r executable; do strip --strip-debug -o "$stripped/${executable##*/}" "$executable"; done <<<"$executables"

@@ -320,15 +320,14 @@ impl Startup {
         self.pkts += mi.pkts() as f32;
         self.lost_pkts += mi.lost_pkts as f32;
         let tolerance = self.loss_tolerance(params);
-        let lossy = is_lossy(
+        let crowded = is_lossy(
             self.pkts.into(),
             self.lost_pkts.into(),
             WHOLE_LOSS_SIGMAS,
             tolerance,
         );
-        let lossy = lossy || self.in_crowd && mi.asked.is_some() && growth_left(mi) <= 0.0;
         let full = self.full(mi, est, pkt_bytes, tolerance, again);
-        if let Some(reason) = full.or(lossy.then_some(Reason::FullLoss)) {
+        if let Some(reason) = full.or(crowded.then_some(Reason::FullLoss)) {
             if reason == Reason::FullQueue && self.is_watched(mi, est) {
                 // A rate that is held is no plateau.
                 let ramp = est.srtt() * LONGEST_RAMP_RTTS;
@@ -381,9 +380,9 @@ impl Startup {
         tolerance: f64,
         again: bool,
     ) -> Option<Reason> {
-        let lossy =
-            mi.asked.is_some() && is_lossy(mi.pkts(), mi.lost_pkts, SLOT_LOSS_SIGMAS, tolerance);
-        let lossy = lossy.then_some(Reason::FullLoss);
+        let lossy = is_lossy(mi.pkts(), mi.lost_pkts, SLOT_LOSS_SIGMAS, tolerance)
+            || self.in_crowd && growth_left(mi) <= 0.0;
+        let lossy = (mi.asked.is_some() && lossy).then_some(Reason::FullLoss);
         // Without an RTT the flow only repeats what it lost.
         let Some(rtt) = mi.rtt else { return lossy };
         // A full queue of few packets jumps up and down, too, but it loses some.

@@ -141,8 +141,14 @@ impl Controller {
         self.run_to(ramp, planned(rtts(3.0)), slot)
     }
 
+    /// The fast start's slots, all at the present rate.
+    pub(super) fn held_startup_plan(&mut self) -> Command {
+        let slot = self.startup_slot();
+        self.run([self.rate; 4], slot)
+    }
+
     /// Length of the fast start's slots at the present rate.
-    pub(super) fn startup_slot(&self) -> Micros {
+    fn startup_slot(&self) -> Micros {
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         let pkts = STARTUP_SLOT_PKTS.max((startup::MIN_SAMPLES + 1.0) * self.est.pkts_per_ack());
         (self.est.srtt() * (1.0 / STARTUP_SLOTS_PER_RTT))
@@ -375,7 +381,7 @@ impl Controller {
             WINDOW_SLACK
         };
         let rtt = self.est.srtt() + slack;
-        let init_pkts = self.init_cwnd.get() as f64 / self.mss_bytes;
+        let init_pkts = self.init_pkts();
         let pkts = match &self.phase {
             _ if !self.est.has_rtt() => init_pkts,
             // What the path carries is not known before the first plan.

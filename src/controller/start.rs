@@ -51,7 +51,7 @@ impl Controller {
             // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
             self.rate = self.bounded((window_rate * FIRST_GAIN).min(self.rate * FIRST_JUMP));
         }
-        let init_pkts = self.init_cwnd.get() as f64 / self.mss_bytes;
+        let init_pkts = self.init_pkts();
         if !train.is_over(init_pkts, srtt) {
             if !train.is_first() && !ends_flight {
                 return self.wait(Reason::Wait);
@@ -63,8 +63,7 @@ impl Controller {
         if let Some(rest) = train.rest(init_pkts) {
             self.rate = self.bounded(window_rate * (FIRST_GAIN * rest));
             self.phase = Phase::Startup(Startup::in_crowd(now));
-            let slot = self.startup_slot();
-            let command = self.run([self.rate; 4], slot);
+            let command = self.held_startup_plan();
             return self.decide(Reason::GrowLess, Some(command));
         }
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
@@ -87,6 +86,11 @@ impl Controller {
         self.decide(reason, Some(command))
     }
 
+    /// Packets of the initial window.
+    pub(super) fn init_pkts(&self) -> f64 {
+        self.init_cwnd.get() as f64 / self.mss_bytes
+    }
+
     /// The rate of an initial window per `time`.
     pub(super) fn init_window_in(&self, time: Micros) -> Rate {
         Rate::from_bytes_in(self.init_cwnd.get() as f64, time)
@@ -107,8 +111,7 @@ impl Controller {
         match startup.on_mi(mi, &self.est, self.rate, pkt_bytes, &self.params) {
             Verdict::Wait(reason) => self.wait(reason),
             Verdict::Longer => {
-                let slot = self.startup_slot();
-                let command = self.run([self.rate; 4], slot);
+                let command = self.held_startup_plan();
                 self.decide(Reason::Longer, Some(command))
             }
             Verdict::Grow(rate, reason) => {
