@@ -55,7 +55,7 @@ pub(super) enum Verdict {
 }
 
 /// All settings, those that `--apply` changes first.
-pub(super) const ALL: [Setting; 8] = [
+pub(super) const ALL: [Setting; 9] = [
     Setting {
         name: "net.ipv4.tcp_wmem",
         want: Want::LargestBytes(BUFFER_BYTES),
@@ -97,6 +97,13 @@ pub(super) const ALL: [Setting; 8] = [
               gains by 131072 or so; one that fills the socket seldom would starve the flow. It concerns all TCP, and \
               programs can set TCP_NOTSENT_LOWAT instead",
         source: "Documentation/networking/ip-sysctl.rst; tcp(7)",
+    },
+    Setting {
+        name: "net.ipv4.tcp_min_tso_segs",
+        want: Want::Nothing,
+        why: "below 12 Mbit/s TCP sends so many packets at once, two unless told otherwise: on a line of some 100 kbit/s \
+              1 takes one packet off the queue. It concerns all TCP, and costs CPU time per byte",
+        source: "Documentation/networking/ip-sysctl.rst; net/ipv4/tcp_output.c: tcp_tso_autosize",
     },
     Setting {
         name: "net.ipv4.tcp_slow_start_after_idle",

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const WMEM: &str = "net.ipv4.tcp_wmem";
 const RMEM: &str = "net.ipv4.tcp_rmem";
 /// A stock kernel's settings.
-const STOCK: [(&str, &str); 8] = [
+const STOCK: [(&str, &str); 9] = [
     (WMEM, "4096\t16384\t4194304"),
     (RMEM, "4096\t131072\t6291456"),
     ("net.core.wmem_max", "212992"),
     ("net.core.rmem_max", "212992"),
     ("net.core.default_qdisc", "pfifo_fast"),
     ("net.ipv4.tcp_notsent_lowat", "4294967295"),
+    ("net.ipv4.tcp_min_tso_segs", "2"),
     ("net.ipv4.tcp_slow_start_after_idle", "1"),
     ("net.ipv4.tcp_no_metrics_save", "0"),
 ];
@@ -75,6 +76,7 @@ fn applying_raises_what_is_too_small_and_reverting_restores_it() {
             "16777216",
             "fq",
             "4294967295",
+            "2",
             "1",
             "0"
         ]

@@ -114,7 +114,9 @@ extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 #define CA_PRR(sk) ((__u32 *)&inet_csk(sk)->icsk_ca_priv[11])
 #define CA_PRR_DELIVERED(sk) (CA_PRR(sk)[0])
 #define CA_UNA(sk) (CA_PRR(sk)[1]) /* snd_una as of the fallback's last ACK */
-#define CA_SLOT(sk) (inet_csk(sk)->icsk_ca_priv[12]) /* slot + 1, 0 = none */
+#define CA_LIFE(sk) ((__u32 *)&inet_csk(sk)->icsk_ca_priv[12])
+#define CA_SLOT(sk) (CA_LIFE(sk)[0]) /* slot + 1, 0 = none */
+#define CA_BEGUN(sk) (CA_LIFE(sk)[1]) /* all of this is set; the kernel clears it before init */
 
 #define MODE_FALLBACK CCP_LEAVE
 
@@ -173,12 +175,13 @@ static __always_inline __u32 decided_cwnd(struct sock *sk)
 }
 
 /*
- * The kernel was seen to skip calls, of ssthresh, set_state and undo_cwnd, once
- * in thousands of recoveries, and to take for the result what was on the stack
- * (6.18 on AMD). The window is kept nevertheless. Between two calls the kernel
- * only makes it smaller, but for an undo, which is decided here, too: a larger
- * one ends before anything is sent in it. A missed change of state is followed
- * with the next ACK, see follow_state().
+ * The kernel was seen to skip calls, one in thousands, and to take for the result
+ * what was on the stack (6.18). The window is kept nevertheless. Between two calls
+ * the kernel only makes it smaller, but for an undo, which is decided here, too: a
+ * larger one ends before anything is sent in it. A missed change of state is
+ * followed with the next ACK, see follow_state(), a missed init made good, see
+ * begin(). There is no min_tso_segs: with a result of 0 TCP sends segments of no
+ * length, which nothing acknowledges, until its window is full of them.
  */
 static __always_inline void keep_cwnd(struct sock *sk, struct tcp_sock *tp)
 {
@@ -563,8 +566,9 @@ static __always_inline bool program_waits(const struct ccp_flow *f)
 }
 
 /*
- * The mailbox is looked at before every transmission and every ACK, so from the
- * moment a program is staged the fallback decides nothing any more.
+ * The fallback decides with ACKs, and with what is sent first after a silence. The
+ * mailbox is looked at before, so from the moment a program is staged the fallback
+ * decides nothing any more.
  */
 static __always_inline __u64 staged_since(const struct ccp_flow *f, __u64 now)
 {
@@ -708,6 +712,83 @@ static __always_inline void load_primitives(struct tcp_sock *tp, struct ccp_flow
 	f->was_timeout = 0;
 }
 
+/*
+ * A socket begins here with init; where the kernel has skipped that, with the first
+ * ACK of its data, which counts no further.
+ */
+static __always_inline void begin(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u64 now = bpf_ktime_get_ns() / 1000, rtt_us = tp->srtt_us >> 3;
+	struct ccp_flow *f;
+	__u32 slot, sid;
+
+	CA_BEGUN(sk) = 1;
+	CA_MODE(sk) = MODE_FALLBACK;
+	CA_PRR_DELIVERED(sk) = 0;
+	CA_CWND(sk) = 0; /* the initial window is the route's, and may come later */
+	CA_STATE(sk) = ca_state(sk);
+	CA_SLOT(sk) = 0;
+	if (have_cubic())
+		cubictcp_init(sk);
+	/* Paced from the first packet: by fq where it is, else by TCP itself. */
+	if (sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
+	if (rtt_us < 1000)
+		rtt_us = 1000;
+	set_rate(sk, 2ULL * tp->snd_cwnd * tp->mss_cache * USEC_PER_SEC / rtt_us);
+
+	if (bpf_map_pop_elem(&free_slots, &slot)) {
+		__sync_fetch_and_add(&control.no_slot, 1);
+		return;
+	}
+	f = bpf_map_lookup_elem(&flows, &slot);
+	if (!f)
+		return;
+	CA_SLOT(sk) = slot + 1;
+	sid = ((f->sid & 0xffff0000) + 0x10000) | (slot + 1);
+	/* On any CPU before its governance is reset: the agent relies on it. */
+	__sync_lock_test_and_set(&f->sid, sid);
+	f->errors = 0;
+	f->prog = 0;
+	f->was_timeout = 0;
+	f->last_delivered = tp->delivered;
+	f->last_lost = tp->lost;
+	f->last_duplicates = duplicates(tp);
+	f->last_spurious = spurious_losses(tp, f->last_duplicates);
+	f->spurious = 0;
+	f->last_sacked = tp->sacked_out;
+	f->last_ce = tp->delivered_ce;
+	f->last_bytes_acked = tp->bytes_acked;
+	f->last_create_us = 0;
+	f->family = sk->__sk_common.skc_family;
+	f->lport = sk->__sk_common.skc_num;
+	f->rport = bpf_ntohs(sk->__sk_common.skc_dport);
+	if (bpf_core_field_exists(sk->__sk_common.skc_v6_daddr) && f->family == AF_INET6) {
+		bpf_core_read(f->laddr, sizeof(f->laddr), &sk->__sk_common.skc_v6_rcv_saddr);
+		bpf_core_read(f->raddr, sizeof(f->raddr), &sk->__sk_common.skc_v6_daddr);
+	} else {
+		*(__u32 *)f->laddr = sk->__sk_common.skc_rcv_saddr;
+		*(__u32 *)f->raddr = sk->__sk_common.skc_daddr;
+	}
+	f->cgroup_id = 0;
+	if (bpf_core_field_exists(sk->sk_cgrp_data.cgroup))
+		f->cgroup_id = BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
+	f->barred_until_us = 0;
+	f->governance.mode = CCP_DRIVE;
+	f->governance.max_loss_ppm = CCP_ANY_LOSS_PPM;
+	f->governance.min_rate = 0;
+	f->governance.max_rate = READ_ONCE(control.max_flow_rate);
+	__builtin_memset(&f->stats, 0, sizeof(f->stats));
+	f->stats.born_us = now;
+	f->stats.mode_since_us = now;
+	__builtin_memset(f->regs, 0, sizeof(f->regs));
+	/* From now on the agent may govern it, and sees all of the above, on any CPU. */
+	__sync_lock_test_and_set(&f->live, 1);
+	if (agent_alive(now))
+		offer(tp, f, now);
+}
+
 static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 				   const struct rate_sample *rs)
 {
@@ -717,6 +798,11 @@ static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 	__u32 wanted;
 	bool alive;
 
+	/* A handshake is acknowledged before init. */
+	if (!CA_BEGUN(sk) && sk->__sk_common.skc_state == TCP_ESTABLISHED) {
+		begin(sk);
+		return;
+	}
 	keep_cwnd(sk, tp);
 	if (!f) {
 		fallback_ack(sk, tp, ack, rs);
@@ -827,74 +913,7 @@ void BPF_PROG(ccp_epilogue, struct sock *sk)
 SEC("struct_ops/ccp_init")
 void BPF_PROG(ccp_init, struct sock *sk)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
-	__u64 now = bpf_ktime_get_ns() / 1000, rtt_us = tp->srtt_us >> 3;
-	struct ccp_flow *f;
-	__u32 slot, sid;
-
-	CA_MODE(sk) = MODE_FALLBACK;
-	CA_PRR_DELIVERED(sk) = 0;
-	CA_CWND(sk) = 0; /* the initial window is the route's, and may come later */
-	CA_STATE(sk) = ca_state(sk);
-	CA_SLOT(sk) = 0;
-	if (have_cubic())
-		cubictcp_init(sk);
-	/* Paced from the first packet: by fq where it is, else by TCP itself. */
-	if (sk->sk_pacing_status == SK_PACING_NONE)
-		sk->sk_pacing_status = SK_PACING_NEEDED;
-	if (rtt_us < 1000)
-		rtt_us = 1000;
-	set_rate(sk, 2ULL * tp->snd_cwnd * tp->mss_cache * USEC_PER_SEC / rtt_us);
-
-	if (bpf_map_pop_elem(&free_slots, &slot)) {
-		__sync_fetch_and_add(&control.no_slot, 1);
-		return;
-	}
-	f = bpf_map_lookup_elem(&flows, &slot);
-	if (!f)
-		return;
-	CA_SLOT(sk) = slot + 1;
-	sid = ((f->sid & 0xffff0000) + 0x10000) | (slot + 1);
-	/* On any CPU before its governance is reset: the agent relies on it. */
-	__sync_lock_test_and_set(&f->sid, sid);
-	f->errors = 0;
-	f->prog = 0;
-	f->was_timeout = 0;
-	f->last_delivered = tp->delivered;
-	f->last_lost = tp->lost;
-	f->last_duplicates = duplicates(tp);
-	f->last_spurious = spurious_losses(tp, f->last_duplicates);
-	f->spurious = 0;
-	f->last_sacked = tp->sacked_out;
-	f->last_ce = tp->delivered_ce;
-	f->last_bytes_acked = tp->bytes_acked;
-	f->last_create_us = 0;
-	f->family = sk->__sk_common.skc_family;
-	f->lport = sk->__sk_common.skc_num;
-	f->rport = bpf_ntohs(sk->__sk_common.skc_dport);
-	if (bpf_core_field_exists(sk->__sk_common.skc_v6_daddr) && f->family == AF_INET6) {
-		bpf_core_read(f->laddr, sizeof(f->laddr), &sk->__sk_common.skc_v6_rcv_saddr);
-		bpf_core_read(f->raddr, sizeof(f->raddr), &sk->__sk_common.skc_v6_daddr);
-	} else {
-		*(__u32 *)f->laddr = sk->__sk_common.skc_rcv_saddr;
-		*(__u32 *)f->raddr = sk->__sk_common.skc_daddr;
-	}
-	f->cgroup_id = 0;
-	if (bpf_core_field_exists(sk->sk_cgrp_data.cgroup))
-		f->cgroup_id = BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
-	f->barred_until_us = 0;
-	f->governance.mode = CCP_DRIVE;
-	f->governance.max_loss_ppm = CCP_ANY_LOSS_PPM;
-	f->governance.min_rate = 0;
-	f->governance.max_rate = READ_ONCE(control.max_flow_rate);
-	__builtin_memset(&f->stats, 0, sizeof(f->stats));
-	f->stats.born_us = now;
-	f->stats.mode_since_us = now;
-	__builtin_memset(f->regs, 0, sizeof(f->regs));
-	/* From now on the agent may govern it, and sees all of the above, on any CPU. */
-	__sync_lock_test_and_set(&f->live, 1);
-	if (agent_alive(now))
-		offer(tp, f, now);
+	begin(sk);
 }
 
 SEC("struct_ops/ccp_release")
@@ -962,9 +981,25 @@ void BPF_PROG(ccp_set_state, struct sock *sk, __u8 new_state)
 		follow_state(sk, tcp_sk(sk), ca_state(sk), new_state);
 }
 
+/*
+ * What is sent first after a silence is sent as the agent has decided in between:
+ * no ACK has told of it.
+ */
+static __always_inline void resume(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct ccp_flow *f = flow_of(sk);
+
+	keep_cwnd(sk, tp);
+	if (f && agent_alive(tp->tcp_mstamp))
+		check_mailbox(sk, tp, f, tp->tcp_mstamp);
+}
+
 SEC("struct_ops/ccp_cwnd_event")
 void BPF_PROG(ccp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
+	if (event == CA_EVENT_TX_START)
+		resume(sk);
 	if (CA_MODE(sk) != CCP_DRIVE && have_cubic())
 		cubictcp_cwnd_event(sk, event);
 }
@@ -973,6 +1008,7 @@ void BPF_PROG(ccp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 SEC("struct_ops/ccp_cwnd_event_tx_start")
 void BPF_PROG(ccp_cwnd_event_tx_start, struct sock *sk)
 {
+	resume(sk);
 	if (CA_MODE(sk) != CCP_DRIVE && have_cubic())
 		cubictcp_cwnd_event_tx_start(sk);
 }
@@ -984,22 +1020,6 @@ void BPF_PROG(ccp_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 		cubictcp_acked(sk, sample);
 }
 
-/*
- * Asked before every transmission, so updates act without waiting for an ACK.
- * Below about 1.2 Mbit/s a burst of two packets would be a queue of its own.
- */
-SEC("struct_ops/ccp_min_tso_segs")
-__u32 BPF_PROG(ccp_min_tso_segs, struct sock *sk)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-	struct ccp_flow *f = flow_of(sk);
-
-	keep_cwnd(sk, tp);
-	if (f && agent_alive(tp->tcp_mstamp))
-		check_mailbox(sk, tp, f, tp->tcp_mstamp);
-	return sk->sk_pacing_rate < 150000 ? 1 : 2;
-}
-
 SEC(".struct_ops.link")
 struct tcp_congestion_ops ccp_ops = {
 	.flags = TCP_CONG_NON_RESTRICTED,
@@ -1009,7 +1029,6 @@ struct tcp_congestion_ops ccp_ops = {
 	.set_state = (void *)ccp_set_state,
 	.cwnd_event = (void *)ccp_cwnd_event,
 	.pkts_acked = (void *)ccp_pkts_acked,
-	.min_tso_segs = (void *)ccp_min_tso_segs,
 	.cong_control = (void *)ccp_cong_control,
 	.undo_cwnd = (void *)ccp_undo_cwnd,
 };
@@ -1024,7 +1043,6 @@ struct tcp_congestion_ops___tx_start ccp_ops3 = {
 	.set_state = (void *)ccp_set_state,
 	.cwnd_event_tx_start = (void *)ccp_cwnd_event_tx_start,
 	.pkts_acked = (void *)ccp_pkts_acked,
-	.min_tso_segs = (void *)ccp_min_tso_segs,
 	.cong_control = (void *)ccp_cong_control,
 	.undo_cwnd = (void *)ccp_undo_cwnd,
 };
@@ -1039,7 +1057,6 @@ struct tcp_congestion_ops ccp_ops2 = {
 	.set_state = (void *)ccp_set_state,
 	.cwnd_event = (void *)ccp_cwnd_event,
 	.pkts_acked = (void *)ccp_pkts_acked,
-	.min_tso_segs = (void *)ccp_min_tso_segs,
 	.cong_control = (void *)ccp_cong_control2,
 	.undo_cwnd = (void *)ccp_undo_cwnd,
 };

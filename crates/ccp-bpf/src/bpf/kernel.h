@@ -52,6 +52,9 @@ enum tcp_ca_event { CA_EVENT_TX_START };
 #define TCP_INIT_CWND 10
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
 
+/* net/tcp_states.h */
+#define TCP_ESTABLISHED 1
+
 /* net/sock.h */
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
@@ -166,7 +169,6 @@ struct tcp_congestion_ops {
 	void (*set_state)(struct sock *sk, __u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event ev);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
-	__u32 (*min_tso_segs)(struct sock *sk);
 	void (*cong_control)(struct sock *sk, const struct rate_sample *rs);
 	__u32 (*undo_cwnd)(struct sock *sk);
 };
@@ -181,7 +183,6 @@ struct tcp_congestion_ops___tx_start {
 	void (*set_state)(struct sock *sk, __u8 new_state);
 	void (*cwnd_event_tx_start)(struct sock *sk);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
-	__u32 (*min_tso_segs)(struct sock *sk);
 	void (*cong_control)(struct sock *sk, const struct rate_sample *rs);
 	__u32 (*undo_cwnd)(struct sock *sk);
 };
