@@ -9,12 +9,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread::{JoinHandle, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Both threads look this often, so that one look serves many sockets.
 const TICK: Duration = Duration::from_millis(10);
 /// Of every sender; small, so that ten thousand take little memory.
 const SEND_BUFFER_BYTES: i32 = 16 << 10;
+/// Sockets that are open still when nothing has come for so long are stuck.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// Lets this process have that many open files.
 pub(crate) fn allow_files(files: u64) {
@@ -192,8 +194,13 @@ fn receive(sockets: &[TcpStream], received: &[AtomicU64]) -> u64 {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; 4096];
     let mut buffer = vec![0; 1 << 16];
     let (mut open, mut total) = (sockets.len(), 0);
+    let mut heard = Instant::now();
     while open > 0 {
         let count = epoll.ready(&mut events);
+        if count > 0 {
+            heard = Instant::now();
+        }
+        assert!(heard.elapsed() < STUCK, "{open} sockets are stuck");
         for event in &events[..count] {
             let index = event.u64 as usize;
             match (&sockets[index]).read(&mut buffer) {

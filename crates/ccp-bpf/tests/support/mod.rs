@@ -110,9 +110,13 @@ pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
 /// A namespace with a loopback device that has Ethernet's MTU.
 pub(crate) fn loopback() -> Netns {
     let netns = Netns::new().unwrap();
-    let command = ["link", "set", "lo", "mtu", "1500", "up"];
-    let run = || std::process::Command::new("ip").args(command).status();
-    let status = netns.enter(run).unwrap().unwrap();
-    assert!(status.success(), "ip {command:?}: {status}");
+    ip(&netns, &["link", "set", "lo", "mtu", "1500", "up"]);
     netns
+}
+
+/// Runs `ip` in a namespace.
+pub(crate) fn ip(netns: &Netns, arguments: &[&str]) {
+    let run = || std::process::Command::new("ip").args(arguments).status();
+    let status = netns.enter(run).unwrap().unwrap();
+    assert!(status.success(), "ip {arguments:?}: {status}");
 }
