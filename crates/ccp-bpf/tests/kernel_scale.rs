@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use support::agent::{Running, Steering};
 use support::crowd::{Crowd, allow_files};
-use support::{Guard, can_run, ip, loopback, maps, wait_until};
+use support::{Guard, can_run, loopback, maps, wait_until};
 
 /// Of each socket, in bytes/s: of ten thousand 480 Mbit/s and 40,000 packets/s.
 const RATE: u32 = 6_000;
@@ -51,7 +51,8 @@ fn drive(test: &str, name: &str, sockets: usize) {
     let agent = Running::steering(support::start(&config), &steering);
     let netns = loopback();
     // Else TCP sends in bursts of up to 32 KiB, because loopback's RTT is so short (tcp_tso_autosize).
-    ip(&netns, &["link", "set", "lo", "gso_max_segs", "1"]);
+    let single = ["link", "set", "lo", "gso_max_segs", "1"];
+    netns.configure("ip", &single).unwrap();
     let opening = Instant::now();
     let crowd = Crowd::start(&netns, name, sockets);
     println!("{sockets} sockets open after {:?}", opening.elapsed());

@@ -110,13 +110,7 @@ pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
 /// A namespace with a loopback device that has Ethernet's MTU.
 pub(crate) fn loopback() -> Netns {
     let netns = Netns::new().unwrap();
-    ip(&netns, &["link", "set", "lo", "mtu", "1500", "up"]);
+    let up = ["link", "set", "lo", "mtu", "1500", "up"];
+    netns.configure("ip", &up).unwrap();
     netns
-}
-
-/// Runs `ip` in a namespace.
-pub(crate) fn ip(netns: &Netns, arguments: &[&str]) {
-    let run = || std::process::Command::new("ip").args(arguments).status();
-    let status = netns.enter(run).unwrap().unwrap();
-    assert!(status.success(), "ip {arguments:?}: {status}");
 }
