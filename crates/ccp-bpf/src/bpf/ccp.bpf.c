@@ -603,7 +603,7 @@ static __always_inline void check_mailbox(struct sock *sk, struct tcp_sock *tp, 
 	set_governed_rate(sk, f, f->regs[CCP_REG_IMPLICIT + 5]);
 }
 
-/* ------------------------------------------------------------ per ACK */
+/* ------------------------------------------------------------ primitives */
 
 /*
  * Packets that arrived though what they carry had arrived before (RFC 3708). The
@@ -712,6 +712,8 @@ static __always_inline void load_primitives(struct tcp_sock *tp, struct ccp_flow
 	f->was_timeout = 0;
 }
 
+/* ------------------------------------------------------------ life */
+
 /*
  * A socket begins here with init; where the kernel has skipped that, with the first
  * ACK of its data, which counts no further.
@@ -788,6 +790,42 @@ static __always_inline void begin(struct sock *sk)
 	if (agent_alive(now))
 		offer(tp, f, now);
 }
+
+SEC("struct_ops/ccp_init")
+void BPF_PROG(ccp_init, struct sock *sk)
+{
+	begin(sk);
+}
+
+SEC("struct_ops/ccp_release")
+void BPF_PROG(ccp_release, struct sock *sk)
+{
+	struct ccp_flow *f = flow_of(sk);
+	__u64 now = bpf_ktime_get_ns() / 1000;
+	struct ccp_ev_close ev = { .type = CCP_EV_CLOSE, .len = sizeof(ev) };
+	__u32 slot;
+
+	if (!f)
+		return;
+	if (CA_MODE(sk) == CCP_DRIVE && now > f->stats.mode_since_us)
+		f->stats.driven_us += now - f->stats.mode_since_us;
+	else if (CA_MODE(sk) == MODE_FALLBACK && f->governance.mode == CCP_DRIVE &&
+		 program_waits(f))
+		f->stats.driven_us += now - staged_since(f, now);
+	f->stats.mode_since_us = now;
+	f->stats.ended_us = now;
+	f->live = 0;
+	ev.sid = f->sid;
+	ev.stats = f->stats;
+	/* A CLOSE that is lost here is found by the agent: see closes_dropped. */
+	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), READ_ONCE(control.ring_flags)))
+		__sync_fetch_and_add(&control.closes_dropped, 1);
+	slot = CA_SLOT(sk) - 1;
+	CA_SLOT(sk) = 0;
+	bpf_map_push_elem(&free_slots, &slot, 0);
+}
+
+/* ------------------------------------------------------------ per ACK */
 
 static __always_inline void on_ack(void *ctx, struct sock *sk, __u32 ack,
 				   const struct rate_sample *rs)
@@ -906,42 +944,6 @@ void BPF_PROG(ccp_epilogue, struct sock *sk)
 	else
 		f->stats.reports++;
 	reset_registers(f, p, p->volatile_mask);
-}
-
-/* ------------------------------------------------------------ life */
-
-SEC("struct_ops/ccp_init")
-void BPF_PROG(ccp_init, struct sock *sk)
-{
-	begin(sk);
-}
-
-SEC("struct_ops/ccp_release")
-void BPF_PROG(ccp_release, struct sock *sk)
-{
-	struct ccp_flow *f = flow_of(sk);
-	__u64 now = bpf_ktime_get_ns() / 1000;
-	struct ccp_ev_close ev = { .type = CCP_EV_CLOSE, .len = sizeof(ev) };
-	__u32 slot;
-
-	if (!f)
-		return;
-	if (CA_MODE(sk) == CCP_DRIVE && now > f->stats.mode_since_us)
-		f->stats.driven_us += now - f->stats.mode_since_us;
-	else if (CA_MODE(sk) == MODE_FALLBACK && f->governance.mode == CCP_DRIVE &&
-		 program_waits(f))
-		f->stats.driven_us += now - staged_since(f, now);
-	f->stats.mode_since_us = now;
-	f->stats.ended_us = now;
-	f->live = 0;
-	ev.sid = f->sid;
-	ev.stats = f->stats;
-	/* A CLOSE that is lost here is found by the agent: see closes_dropped. */
-	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), READ_ONCE(control.ring_flags)))
-		__sync_fetch_and_add(&control.closes_dropped, 1);
-	slot = CA_SLOT(sk) - 1;
-	CA_SLOT(sk) = 0;
-	bpf_map_push_elem(&free_slots, &slot, 0);
 }
 
 /* ------------------------------------------------------------ the rest */

@@ -54,6 +54,8 @@ enum tcp_ca_event { CA_EVENT_TX_START };
 
 /* net/tcp_states.h */
 #define TCP_ESTABLISHED 1
+#define TCP_CLOSE_WAIT 8
+#define TCP_LISTEN 10
 
 /* net/sock.h */
 #define SK_PACING_NONE 0

@@ -14,9 +14,6 @@ char _license[] SEC("license") = "GPL";
 
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
-#define TCP_ESTABLISHED 1
-#define TCP_CLOSE_WAIT 8
-#define TCP_LISTEN 10
 
 const volatile struct ccp_move move SEC(".rodata.config") = {};
 struct ccp_moved moved SEC(".data.moved") = {};
