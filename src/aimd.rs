@@ -7,6 +7,7 @@
 //! ```text
 //!   climb     rate += (1 - queue to come / tolerated) packet / RTT        half of it above 8 packets,
 //!                                                                         a quarter of tiny windows beyond the edge, and at a policer
+//!                                                                         less of tiny windows where 4 % are lost
 //!   loss      rate *= 0.8; 0.7 below 16 packets; 0.85 for a single packet; 1 - 1.5 x loss if a full queue loses a quarter
 //!   queue     rate *= 1 - a fifth of the queue's share of the RTT
 //! ```
@@ -16,6 +17,9 @@
 //!
 //! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is an
 //! eighth to half of what it has, and stands in the queue before a report tells of it.
+//!
+//! In a crowd even that is too much: a packet more for each of a hundred flows of two packets is half of the path. What
+//! they lose at a full queue is the same for all of them, and slows all of them alike.
 //!
 //! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what
 //! is sent faster than it arrives until a report tells of it. Where ACKs are collected on their way, two or three of
@@ -125,6 +129,13 @@ const TINY_CLIMB: f64 = 1.0;
 const CLIMB: f64 = 0.5;
 const EDGE_CLIMB_PART: f64 = 1.0 / 16.0;
 const EDGE_CLIMB_MIN: f64 = 0.25;
+/// The part of so many packets that is lost slows a tiny window's climb, from this on, by so many times what is beyond.
+/// Source: simulated, three seeds: 24 of the goals' crowds of 30 to 100 flows lose 4.29 % for 5.05, at a Jain's index
+/// of .955, 48 others 7.34 % for 7.66, .879 for .891. From the first loss on, 20 times: 4.16 and 7.12 %, but who has
+/// lost most climbs least, and 32 paths with six flows at few packets have a Jain's index of .956 for .966.
+const SLOW_PKTS: f64 = 100.0;
+const SLOW_FROM: f64 = 0.04;
+const SLOW_GAIN: f64 = 100.0;
 /// No climb is faster, and no slowest rate higher, than on a path of this RTT. Source of the former: simulated, 80
 /// paths of .2 to 3 ms (`near.toml`): one flow loses .08 % for .11, and .05 with 2 ms, which uses less of lossy paths.
 const SHORTEST_RTT: Micros = Micros::new(1000);
@@ -167,6 +178,8 @@ pub struct Aimd {
     /// How often in a row it sent less and as much arrived.
     alone: u8,
     evidence: Evidence,
+    /// The part of the last packets that was lost at a full queue, beyond the path's own losses.
+    crowd_loss: f64,
     /// The queue that stood through the last interval.
     stood: Micros,
     /// How often in a row losses were met at the same rate.
@@ -265,6 +278,7 @@ impl Aimd {
     /// The rate after one interval.
     pub fn on_mi(&mut self, view: &View<'_>) -> (Rate, Reason) {
         self.lets_out = false;
+        self.note_loss(view);
         let queue = self.standing_queue(view) - view.jitter();
         let tolerated = tolerated_queue(view);
         let patient = self.is_patient(view.est);
@@ -284,6 +298,22 @@ impl Aimd {
         } else {
             self.climb(view, queue, tolerated)
         }
+    }
+
+    /// Takes what an interval lost at a full queue.
+    fn note_loss(&mut self, view: &View<'_>) {
+        let &View { mi, est, .. } = view;
+        let lost = match est.class(mi) {
+            LossClass::Congestive => est.excess_loss(mi),
+            LossClass::None | LossClass::Random | LossClass::Unknown => 0.0,
+        };
+        let weight = (mi.pkts() / SLOW_PKTS).min(1.0);
+        self.crowd_loss += weight * (lost - self.crowd_loss);
+    }
+
+    /// How many times slower a tiny window climbs for what was lost.
+    fn slowed(&self) -> f64 {
+        1.0 + SLOW_GAIN * (self.crowd_loss - SLOW_FROM).max(0.0)
     }
 
     /// The queue that even the fastest packets met.
@@ -368,9 +398,9 @@ impl Aimd {
         let per_rtt = if window_pkts >= TINY_PKTS {
             CLIMB
         } else if careful {
-            (window_pkts * EDGE_CLIMB_PART).max(EDGE_CLIMB_MIN)
+            (window_pkts * EDGE_CLIMB_PART).max(EDGE_CLIMB_MIN) / self.slowed()
         } else {
-            TINY_CLIMB
+            TINY_CLIMB / self.slowed()
         };
         let rate = from + climb_step(view, per_rtt, queue, tolerated);
         (rate, Reason::Climb)

@@ -123,6 +123,24 @@ fn beyond_the_edge_a_tiny_window_climbs_by_a_sixteenth() {
 }
 
 #[test]
+fn what_a_crowd_loses_slows_a_tiny_window() {
+    // So many packets of each of 30 intervals are lost at a full queue.
+    let climbed = |lost: u64| {
+        let mut climber = Aimd::default();
+        for at in 0..30 {
+            step(&mut climber, 1_000_000 + at * 100_000, 140_000, lost);
+        }
+        climber.edge = None;
+        let (rate, reason) = step(&mut climber, 9_000_000, 50_000, 0);
+        assert_eq!(reason, Reason::Climb);
+        (rate.bytes_per_sec() - 100e3) * 0.05 / PKT
+    };
+    assert!((climbed(0) - 1.0).abs() < 1e-6, "nothing was lost");
+    let slowed = climbed(1);
+    assert!((0.1..0.3).contains(&slowed), "an eleventh: {slowed}");
+}
+
+#[test]
 fn it_climbs_less_when_it_sends_more_than_arrives() {
     // Acknowledged at 90 kB/s: 11 % of 100 ms of RTT will stand after two RTTs.
     let slower = |i: u64| 50_000 + i * 1_111;
