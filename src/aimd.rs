@@ -40,9 +40,9 @@
 //! It needs no attribution: the rate is steered without a new plan, and every report moves it a little. Growth is
 //! never credited to intervals that were not sent in full.
 //!
-//! Limits: reports come an RTT late, so that ten flows of ten packets lose twice what Cubic's lose. On a path of under
-//! three packets per RTT the floor of two packets per RTT is itself a queue; only where losses show a policer it is
-//! lower.
+//! Limits: reports come an RTT late, so that ten flows of ten packets lose twice what Cubic's lose. Who comes last to a
+//! crowd loses most, and so finds its share later. On a path of under three packets per RTT the floor of two packets
+//! per RTT is itself a queue; only where losses show a policer it is lower.
 
 mod doubt;
 mod evidence;
@@ -302,13 +302,8 @@ impl Aimd {
 
     /// Takes what an interval lost at a full queue.
     fn note_loss(&mut self, view: &View<'_>) {
-        let &View { mi, est, .. } = view;
-        let lost = match est.class(mi) {
-            LossClass::Congestive => est.excess_loss(mi),
-            LossClass::None | LossClass::Random | LossClass::Unknown => 0.0,
-        };
-        let weight = (mi.pkts() / SLOW_PKTS).min(1.0);
-        self.crowd_loss += weight * (lost - self.crowd_loss);
+        let weight = (view.mi.pkts() / SLOW_PKTS).min(1.0);
+        self.crowd_loss += weight * (loss_at_full_queue(view) - self.crowd_loss);
     }
 
     /// How many times slower a tiny window climbs for what was lost.
@@ -395,12 +390,15 @@ impl Aimd {
         };
         // At a policer no queue slows the climb.
         let careful = view.est.losses_follow_rate() || self.edge.is_some_and(|edge| from > edge);
-        let per_rtt = if window_pkts >= TINY_PKTS {
-            CLIMB
-        } else if careful {
-            (window_pkts * EDGE_CLIMB_PART).max(EDGE_CLIMB_MIN) / self.slowed()
+        let tiny_climb = if careful {
+            (window_pkts * EDGE_CLIMB_PART).max(EDGE_CLIMB_MIN)
         } else {
-            TINY_CLIMB / self.slowed()
+            TINY_CLIMB
+        };
+        let per_rtt = if window_pkts < TINY_PKTS {
+            tiny_climb / self.slowed()
+        } else {
+            CLIMB
         };
         let rate = from + climb_step(view, per_rtt, queue, tolerated);
         (rate, Reason::Climb)
@@ -462,15 +460,23 @@ pub fn tolerated_queue(view: &View<'_>) -> Micros {
     own.max(fair.min(est.rtt_range() * FAIR_PART))
 }
 
+/// The part that an interval lost at a full queue, beyond the path's own losses.
+fn loss_at_full_queue(view: &View<'_>) -> f64 {
+    let &View { mi, est, .. } = view;
+    match est.class(mi) {
+        LossClass::Congestive => est.excess_loss(mi),
+        LossClass::None | LossClass::Random | LossClass::Unknown => 0.0,
+    }
+}
+
 /// What losses leave of the rate.
 fn loss_factor(view: &View<'_>) -> f64 {
-    let &View { mi, est, .. } = view;
-    let excess = est.excess_loss(mi);
-    if excess > HEAVY_LOSS && est.class(mi) == LossClass::Congestive {
-        (1.0 - HEAVY_LOSS_GAIN * excess).max(HEAVY_LOSS_FLOOR)
+    let lost = loss_at_full_queue(view);
+    if lost > HEAVY_LOSS {
+        (1.0 - HEAVY_LOSS_GAIN * lost).max(HEAVY_LOSS_FLOOR)
     } else if view.window_pkts() < SMALL_PKTS {
         SMALL_LOSS_FACTOR
-    } else if mi.lost_pkts < 2.0 {
+    } else if view.mi.lost_pkts < 2.0 {
         ONE_LOSS_FACTOR
     } else if is_wide(view) {
         WIDE_LOSS_FACTOR
