@@ -123,21 +123,22 @@ fn beyond_the_edge_a_tiny_window_climbs_by_a_sixteenth() {
 }
 
 #[test]
-fn what_a_crowd_loses_slows_a_tiny_window() {
+fn what_a_crowd_loses_slows_a_tiny_window_while_a_queue_stands() {
     // So many packets of each of 30 intervals are lost at a full queue.
-    let climbed = |lost: u64| {
+    let climbed = |lost: u64, rtt: u64| {
         let mut climber = Aimd::default();
         for at in 0..30 {
             step(&mut climber, 1_000_000 + at * 100_000, 140_000, lost);
         }
-        climber.edge = None;
-        let (rate, reason) = step(&mut climber, 9_000_000, 50_000, 0);
+        climber.edge = Some(RATE * 0.9);
+        let (rate, reason) = step(&mut climber, 9_000_000, rtt, 0);
         assert_eq!(reason, Reason::Climb);
-        (rate.bytes_per_sec() - 100e3) * 0.05 / PKT
+        rate.bytes_per_sec() - RATE.bytes_per_sec()
     };
-    assert!((climbed(0) - 1.0).abs() < 1e-6, "nothing was lost");
-    let slowed = climbed(1);
-    assert!((0.1..0.3).contains(&slowed), "an eleventh: {slowed}");
+    let of_a_lossy_crowd = |rtt| climbed(1, rtt) / climbed(0, rtt);
+    assert!((of_a_lossy_crowd(50_000) - 1.0).abs() < 1e-6, "no queue");
+    let slowed = of_a_lossy_crowd(70_000);
+    assert!((0.1..0.3).contains(&slowed), "a fifth: {slowed}");
 }
 
 #[test]
