@@ -132,7 +132,7 @@ const EDGE_CLIMB_PART: f64 = 1.0 / 16.0;
 const EDGE_CLIMB_MIN: f64 = 0.25;
 /// The part of so many packets that is lost slows a tiny window's climb beyond the edge, from this on, by so many times
 /// what is beyond; all of that from this part of the tolerated queue on. Source: simulated, see docs/performance.md
-/// ("Slower where a crowd loses"): crowds of 30 to 100 flows lose 4.75 % for 5.05. Below the edge as well, whatever the
+/// ("Slower where a crowd loses"): crowds of 30 to 100 flows lose 4.71 % for 5.05. Below the edge as well, whatever the
 /// queue, it is 4.29 %, but where others pause .87 of the path are used for .95; with the queue alone 4.51 % and .91.
 const SLOW_PKTS: f64 = 100.0;
 const SLOW_FROM: f64 = 0.04;
