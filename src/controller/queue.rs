@@ -118,7 +118,12 @@ impl Controller {
         let judge = &mut self.rules.compete;
         let beside_bbr = competitor.follows_bbr();
         let alone = judge.is_alone(&view) && !beside_bbr;
-        let end = competitor.end(&view).filter(|_| !alone);
+        let end = if !beside_bbr && judge.is_crowd(&view) {
+            Some(End::OthersYield(1.0))
+        } else {
+            competitor.end(&view)
+        };
+        let end = end.filter(|_| !alone);
         let mut kept = 1.0;
         match end {
             Some(End::Time) if beside_bbr => judge.yielded_to(),

@@ -353,6 +353,22 @@ fn where_much_is_lost_meanwhile_a_crowd_holds_the_queue() {
     assert!(!competes(15));
 }
 
+#[test]
+fn who_loses_more_than_beside_cubic_competes_with_a_crowd() {
+    let params = Params::default();
+    let seen_after = |lost_every: u64| {
+        let mut rule = CompeteRule::default();
+        (0..1000).position(|_| {
+            with_view(&params, 64_000, 2000, lost_every, |view| {
+                rule.is_crowd(view)
+            })
+        })
+    };
+    assert_eq!(seen_after(50), None, "of a fiftieth");
+    let seen = seen_after(15).unwrap();
+    assert!(seen > 2, "one overflow takes many at once: {seen}");
+}
+
 /// Whether a climber competes that backs off at these RTTs, in ms, and climbs before each of them.
 fn competes(rtts: impl IntoIterator<Item = u64>) -> bool {
     let (params, mut rule) = (Params::default(), CompeteRule::default());
