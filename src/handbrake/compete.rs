@@ -42,8 +42,8 @@
 //! yielding; and when it loses what Cubic does not: then it was a crowd.
 //!
 //! Limits: flows of this algorithm that wrongly compete hold each other there, until a test of one of them finds the
-//! queue empty, or they lose too much. Where RTTs jitter, one that is far below the others makes a longer path doubtful, which is then
-//! competed with until the window of the smallest RTT ends.
+//! queue empty, or they lose too much. Where RTTs jitter, one that is far below the others makes a longer path
+//! doubtful, which is then competed with until the window of the smallest RTT ends.
 
 mod dips;
 mod rise;
@@ -111,8 +111,8 @@ const SUSPECTED_FOR: Micros = Micros::new(500_000);
 /// share of 74 paths beside Cubic and BBR is the same. Since tiny windows climb slower for their losses, 24 of the
 /// crowds have .949 with .05 and .954 with .03.
 const CROWD_LOSS: f64 = 0.03;
-/// A competition is one with a crowd where so many packets more are lost than that part, and than so many windows, since
-/// one overflow of a long queue takes many at once. Source: simulated, Jain's index and loss of six flows on 60 paths
+/// A competition is one with a crowd where so many packets, and so many windows, more are lost than that part: one
+/// overflow of a long queue takes many at once. Source: simulated, Jain's index and loss of six flows on 60 paths
 /// like the goals' of 30 Mbit/s, 3 ms and 10 packets: .956 and 5.3 % without, .992 and 4.7 % with it; half a window
 /// instead of two costs 16 paths beside Cubic in deep buffers .018 of their share of .255.
 const CROWD_PKTS: f64 = 20.0;
@@ -249,7 +249,7 @@ impl CompeteRule {
         alone
     }
 
-    /// Sees every interval of a competition by Cubic's law. Whether those who share the queue lose more than Cubic does.
+    /// Sees every interval of a competition by Cubic's law. Whether more is lost than beside Cubic.
     pub fn is_crowd(&mut self, view: &View<'_>) -> bool {
         let beyond = view.est.excess_loss(view.mi) - CROWD_LOSS;
         let lost = f64::from(self.lost_competing) + beyond * view.mi.pkts();
