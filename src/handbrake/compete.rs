@@ -138,6 +138,11 @@ fn level(rtt: &RttStats, view: &View<'_>) -> Micros {
         .max(view.scatter())
 }
 
+/// Packets that an interval lost beyond the path's own losses, less those that Cubic might lose.
+fn lost_beyond_cubic(view: &View<'_>) -> f64 {
+    (view.est.excess_loss(view.mi) - CROWD_LOSS) * view.mi.pkts()
+}
+
 fn is_off(params: &Params) -> bool {
     params.compete_after == 0 || params.no_handbrake.contains(Handbrake::Compete)
 }
@@ -194,8 +199,7 @@ pub struct CompeteRule {
     suspected: Micros,
     /// The highest of the smallest RTTs since then; zero for none.
     highest: Micros,
-    /// Packets lost beyond the path's own losses since the queue was last empty, or others yielded, less those that
-    /// Cubic might lose.
+    /// What was [lost beyond Cubic's](lost_beyond_cubic) since the queue was last empty, or others yielded.
     lost_beyond: f32,
     /// The same since the competition began, at least 0.
     lost_competing: f32,
@@ -215,8 +219,7 @@ pub struct CompeteRule {
 impl CompeteRule {
     /// Sees every interval outside startup and drain: an empty queue ends all suspicion.
     pub fn note(&mut self, view: &View<'_>) {
-        let beyond = view.est.excess_loss(view.mi) - CROWD_LOSS;
-        self.lost_beyond += (beyond * view.mi.pkts()) as f32;
+        self.lost_beyond += lost_beyond_cubic(view) as f32;
         let Some(rtt) = view.mi.rtt else { return };
         self.contradict(&rtt, view);
         self.rise.note(view);
@@ -251,8 +254,7 @@ impl CompeteRule {
 
     /// Sees every interval of a competition by Cubic's law. Whether more is lost than beside Cubic.
     pub fn is_crowd(&mut self, view: &View<'_>) -> bool {
-        let beyond = view.est.excess_loss(view.mi) - CROWD_LOSS;
-        let lost = f64::from(self.lost_competing) + beyond * view.mi.pkts();
+        let lost = f64::from(self.lost_competing) + lost_beyond_cubic(view);
         self.lost_competing = lost.max(0.0) as f32;
         lost > CROWD_PKTS.max(view.window_pkts() * CROWD_WINDOWS)
     }
