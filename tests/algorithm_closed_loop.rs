@@ -166,16 +166,11 @@ fn four_flows_share_ten_packets_of_buffer() {
         buffer_pkts: 10.0,
         ..Path::new(50.0, 23.0)
     };
-    // Of 24 seeds in the simulator the mean is .992, the least .904; before tiny windows minded losses .994 and .924.
-    let mut mean_jain = 0.0;
     rows("4 flows, 10 packets", &path, |out| {
-        let jain = out.jain(10.0, 20.0);
-        assert!(jain >= 0.93);
-        mean_jain += jain / SEEDS.len() as f64;
+        assert!(out.jain(10.0, 20.0) >= 0.97);
         assert!(out.share(0.0, 20.0) >= 0.90);
         assert!(out.loss() <= 0.025);
     });
-    assert!(mean_jain >= 0.97, "{mean_jain}");
 }
 
 #[test]
