@@ -143,11 +143,16 @@ impl Talk {
         let talkers = std::mem::take(&mut *self.talkers.lock().unwrap());
         let sent: Vec<_> = talkers.iter().map(|t| (t.port, t.sent)).collect();
         drop(talkers);
-        super::wait_until("everything arrives", || {
+        let wrong = || -> Vec<String> {
             let arrived = self.arrived.lock().unwrap();
-            sent.iter()
-                .all(|(port, sent)| arrived.get(port).copied().unwrap_or(0) == *sent)
-        });
+            let of = |port: &u16| arrived.get(port).copied().unwrap_or(0);
+            let wrong = sent.iter().filter(|(port, sent)| of(port) != *sent);
+            wrong
+                .map(|(port, sent)| format!("{} of {sent} bytes from port {port}", of(port)))
+                .collect()
+        };
+        let all = super::eventually(Duration::from_secs(20), || wrong().is_empty());
+        assert!(all, "not within 20 s: {:?}", wrong());
     }
 }
 
@@ -158,6 +163,9 @@ fn receive(listener: &TcpListener, arrived: &Mutex<HashMap<u16, u64>>, stop: &At
     while !stop.load(SeqCst) {
         while let Ok((socket, from)) = listener.accept() {
             socket.set_nonblocking(true).unwrap();
+            // The kernel gives the port of an aborted connection to a new one.
+            open.retain(|(port, _)| *port != from.port());
+            arrived.lock().unwrap().insert(from.port(), 0);
             open.push((from.port(), socket));
         }
         open.retain_mut(|(port, socket)| {
