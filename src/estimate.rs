@@ -461,11 +461,21 @@ impl Estimator {
         if self.losses_follow_rate {
             return 0.0;
         }
-        let floor = self.floor.get(self.class_unknown());
+        let floor = self.floor.get(self.class_unknown(), self.own_dispersion());
         if self.holds_less_than(BURST) {
             floor.min(MOST_OWN)
         } else {
             floor
+        }
+    }
+
+    /// How much more the path's own losses vary than independent ones. Where a buffer holds no burst, flows lose in bursts
+    /// what the floor learns: that they come so is no sign of the path's.
+    fn own_dispersion(&self) -> f64 {
+        if self.loses_anywhere() || !self.holds_less_than(BURST) {
+            self.floor.dispersion()
+        } else {
+            1.0
         }
     }
 
@@ -488,10 +498,7 @@ impl Estimator {
     #[must_use]
     pub fn clear_loss(&self, mi: &Mi, sigmas: f64) -> f64 {
         let own = self.loss_floor().max(self.floor.most());
-        // Where a buffer holds no burst, flows lose in bursts what the floor learns as the path's.
-        let is_own = self.loses_anywhere() || !self.holds_less_than(BURST);
-        let dispersion = if is_own { self.floor.dispersion() } else { 1.0 };
-        beyond(mi, own, dispersion, sigmas)
+        beyond(mi, own, self.own_dispersion(), sigmas)
     }
 
     /// Loss beyond the floor and so many deviations of it, wherever it happened.
@@ -501,7 +508,7 @@ impl Estimator {
         // Losses at a full queue come in bursts, too, but those are not the path's.
         let dispersion = match self.class(mi) {
             LossClass::Congestive => 1.0,
-            LossClass::None | LossClass::Random | LossClass::Unknown => self.floor.dispersion(),
+            LossClass::None | LossClass::Random | LossClass::Unknown => self.own_dispersion(),
         };
         let sigmas = if floor < FLOOR_NONE { 0.0 } else { sigmas };
         beyond(mi, floor, dispersion, sigmas)

@@ -452,10 +452,10 @@ fn what_passes_in_a_row_tells_how_much_a_path_may_lose() {
         step(at, 0);
     }
     assert!(step(41, 5) > 0.02, "3600 have");
-    for at in 42..=150 {
+    for at in 42..=300 {
         step(at, 5);
     }
-    assert!(step(151, 5) <= f64::EPSILON, "long ago");
+    assert!(step(301, 5) <= f64::EPSILON, "long ago");
 }
 
 /// A range of 1 ms on a path of 40 ms tells nothing, but that losses lie anywhere in it does, and bursts are then as
@@ -493,6 +493,28 @@ fn bursts_on_an_empty_path_are_its_own() {
     let (class, clear) = tells(&[500, 700, 900, 600, 1_000]);
     assert_eq!(class, LossClass::Unknown);
     assert!(clear > 0.01, "{clear}");
+}
+
+/// Of 200 packets of every fourth interval eight are lost together, 1 % of all, at the end of a queue of this length.
+fn floor_of_bursts(queue: u64) -> f64 {
+    let mut est = Estimator::new(&Params::default());
+    for i in 0..400 {
+        let lost = |k| u64::from(i % 4 == 1 && k == 100) * 8;
+        // The range is seen now and then, and what is lost meets any part of its lower half.
+        let top = if i % 40 == 0 { queue } else { queue / 4 };
+        let acks: Vec<_> = (0..200)
+            .map(|k| (k * 50, 15_000 + k % 20 * top / 20, lost(k)))
+            .collect();
+        est.observe(&report(33, i * 15_000, &acks, 10_000), context(24e6));
+    }
+    est.loss_floor()
+}
+
+#[test]
+fn bursts_at_a_small_buffer_are_no_sign_of_the_paths_own() {
+    let (long, short) = (floor_of_bursts(20_000), floor_of_bursts(1_000));
+    assert!((long - 0.01).abs() < 0.002, "{long}");
+    assert!(short < 0.008, "no more than lets 800 pass: {short}");
 }
 
 #[test]
