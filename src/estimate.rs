@@ -78,6 +78,11 @@ const SACK_DELAY_RTTS: f64 = 1.25 * 0.05;
 const SACK_DELAY_MAX: Micros = Micros::new(1250);
 /// So little is no queue, however short the path: timers and batches make as much.
 const NO_QUEUE: Micros = Micros::new(500);
+/// The shortest queue that all losses can meet, as a part of what RTTs vary by: SACKs are held back behind every loss
+/// alike. Source: on this machine's TCP six flows at 180 and 190 Mbit/s share 5 and 8 packets, .3 and .5 ms, of .6 and
+/// .9 ms: with all of it one of them has most of the path in four of six runs, with this in one. Simulated, 60 paths
+/// that lose at random are used as before.
+const MET_NOISE_PART: f64 = 0.25;
 /// A queue of less than this part of the smallest RTT is low, however small its range is. Source: simulated, 20 streams
 /// of 5 Mbit/s at 1 % of loss, whose queue hardly moves: their worst second 3.8 to 4.7 Mbit/s; .03 to .25 the same, .02
 /// not.
@@ -370,7 +375,8 @@ impl Estimator {
     /// How long the queue is that all losses meet, if they all meet the same one. To a near receiver that is always
     /// doubtful.
     fn met_height(&self) -> Option<Micros> {
-        let height = self.met.height(self.rtt_min(), self.rtt_noise());
+        let least = self.rtt_noise() * MET_NOISE_PART;
+        let height = self.met.height(self.rtt_min(), least);
         height.filter(|_| !self.is_near())
     }
 
