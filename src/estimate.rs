@@ -475,8 +475,8 @@ impl Estimator {
         }
     }
 
-    /// How much more the path's own losses vary than independent ones. Where a buffer holds no burst, flows lose in bursts
-    /// what the floor learns: that they come so is no sign of the path's.
+    /// How much more the path's own losses vary than independent ones. Where a buffer holds no burst, flows lose in
+    /// bursts what the floor learns: that they come so is no sign of the path's.
     fn own_dispersion(&self) -> f64 {
         if self.loses_anywhere() || !self.holds_less_than(BURST) {
             self.floor.dispersion()

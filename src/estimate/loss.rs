@@ -158,8 +158,8 @@ impl LossFloor {
         }
     }
 
-    /// The floor; a small one while the range of the queue is unknown. Losses vary by `dispersion` as much as
-    /// independent ones.
+    /// The floor; a small one while the range of the queue is unknown. The path's own losses vary `dispersion` times as
+    /// much as independent ones.
     pub(super) fn get(&self, range_unknown: bool, dispersion: f64) -> f64 {
         if self.pkts < MIN_PKTS {
             return 0.0;

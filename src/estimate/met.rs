@@ -24,8 +24,8 @@ const MEMORY: u8 = 32;
 /// Losses lie close together if they are so many deviations above the smallest RTT. Source: in records of two and three
 /// flows on this machine's TCP at 5 to 20 packets, 3 to 9; simulated, on five paths that lose 1 to 5 %, .6 to 1.7, with
 /// jitter of a tenth of an RTT up to 3.5. With 4 one of 28 simulated paths that jitter and lose is used less, with 3
-/// another by half; six flows at 180 Mbit/s and 8 packets lose 1.7 to 2.1 % in three runs with 3, 2.0 to 9.6 with 5, but
-/// three at 500 Mbit/s with 3 % of loss use .41 of the path for .95.
+/// another by half; six flows at 180 Mbit/s and 8 packets lose 1.7 to 2.1 % in three runs with 3, 2.0 to 9.6 with 5,
+/// but three at 500 Mbit/s with 3 % of loss use .41 of the path for .95.
 const DEVIATIONS: f32 = 5.0;
 /// Losses lie anywhere if they are less than so many deviations above the smallest RTT. Source: simulated, 20 packets
 /// on 200 and 300 Mbit/s, 40 ms, that lose .3 and 2 % in bursts: .6 to .9 while a climber takes them for others', 1.3

@@ -495,8 +495,8 @@ fn bursts_on_an_empty_path_are_its_own() {
     assert!(clear > 0.01, "{clear}");
 }
 
-/// 60 intervals of 100 packets on a path of 15 ms, of which two meet these heights above it and are lost, but for
-/// one interval that a pause makes late.
+/// Class and loss floor after 60 intervals of 100 packets on a path of 15 ms. Two of each are lost, at these heights
+/// above it in turn; a pause makes one interval late, which loses none.
 fn after_a_pause(heights: &[u64]) -> (LossClass, f64) {
     let mut est = Estimator::new(&Params::default());
     let mut class = LossClass::None;
@@ -525,12 +525,13 @@ fn a_pause_hides_no_queue_of_half_a_millisecond() {
     assert!((floor - 0.02).abs() < 0.005, "{floor}");
 }
 
-/// Of 200 packets of every fourth interval eight are lost together, 1 % of all, at the end of a queue of this length.
+/// The loss floor where eight of the 200 packets of every fourth interval are lost together, 1 % of all, and the range
+/// of the queue is this, us.
 fn floor_of_bursts(queue: u64) -> f64 {
     let mut est = Estimator::new(&Params::default());
     for i in 0..400 {
         let lost = |k| u64::from(i % 4 == 1 && k == 100) * 8;
-        // The range is seen now and then, and what is lost meets any part of its lower half.
+        // The range is seen now and then; what is lost meets the lower half of it.
         let top = if i % 40 == 0 { queue } else { queue / 4 };
         let acks: Vec<_> = (0..200)
             .map(|k| (k * 50, 15_000 + k % 20 * top / 20, lost(k)))

@@ -145,11 +145,11 @@ impl Talk {
         drop(talkers);
         let wrong = || -> Vec<String> {
             let arrived = self.arrived.lock().unwrap();
-            let of = |port: &u16| arrived.get(port).copied().unwrap_or(0);
-            let wrong = sent.iter().filter(|(port, sent)| of(port) != *sent);
-            wrong
-                .map(|(port, sent)| format!("{} of {sent} bytes from port {port}", of(port)))
-                .collect()
+            let differs = |(port, sent): &(u16, u64)| {
+                let came = arrived.get(port).copied().unwrap_or(0);
+                (came != *sent).then(|| format!("{came} of {sent} bytes from port {port}"))
+            };
+            sent.iter().filter_map(differs).collect()
         };
         let all = super::eventually(Duration::from_secs(20), || wrong().is_empty());
         assert!(all, "not within 20 s: {:?}", wrong());
