@@ -2,7 +2,12 @@
 //!
 //! As in Linux: in order every second packet, or after a delay; at once when a gap is filled, and for
 //! the first three packets above one; after them, while the gap stays, once per compression time.
+//!
+//! It also throws away what Linux does: a packet with an older timestamp than the last one in order (PAWS, RFC 7323
+//! §5). What fills a gap is sent late, so that everything of before that is still on its way is lost, where packets
+//! overtake each other; and what repairs that does the same again.
 
+use crate::MILLISECOND;
 use crate::scenario::{AckPolicy, Lie};
 use std::collections::VecDeque;
 
@@ -14,6 +19,9 @@ const DUPLICATE_ACKS: u32 = 3;
 const MAX_COMPRESSED: u32 = 44;
 /// A compressed ACK may be late by this part of the RTT.
 const COMPRESSION_RTT_PARTS: u64 = 20;
+/// Timestamps tell this, and may be older by so much (`TCP_PAWS_WINDOW`).
+const TIMESTAMP_NS: u64 = MILLISECOND;
+const PAWS_WINDOW: u64 = 1;
 
 /// A packet in the network: the number of its transmission, its segment, and when it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +49,9 @@ pub(crate) struct Receiver {
     next: u64,
     /// Whether those from `next` on have.
     above: VecDeque<bool>,
+    /// `next` when it last acknowledged (Last.ACK.sent), and the timestamp that counts (TS.Recent).
+    last_ack: u64,
+    recent: u64,
     unacked: u32,
     /// ACKs at once since `next` last moved.
     duplicate_acks: u32,
@@ -64,6 +75,8 @@ impl Receiver {
             compression_ns: policy.compression_ns.min(rtt_ns / COMPRESSION_RTT_PARTS),
             next: 0,
             above: VecDeque::new(),
+            last_ack: 0,
+            recent: 0,
             unacked: 0,
             duplicate_acks: 0,
             compressing: false,
@@ -94,6 +107,9 @@ impl Receiver {
 
     /// Takes a packet; also says whether its segment is new.
     pub(crate) fn arrive(&mut self, packet: Packet) -> (bool, Answer) {
+        if self.is_stale(&packet) {
+            return (false, self.refuse(packet));
+        }
         self.arrivals += 1;
         self.acked.push_back(packet);
         self.unacked += 1;
@@ -116,6 +132,25 @@ impl Receiver {
             self.above_a_gap()
         };
         (new, answer)
+    }
+
+    /// Whether the packet is older than the last one in order; takes its timestamp if it is that one.
+    fn is_stale(&mut self, packet: &Packet) -> bool {
+        let timestamp = packet.sent_ns / TIMESTAMP_NS;
+        // Linux looks at no timestamp of what lies wholly before the last ACK.
+        if (self.last_ack..=self.last_ack + 1).contains(&(packet.segment + 1)) {
+            self.recent = self.recent.max(timestamp);
+        }
+        self.recent > timestamp + PAWS_WINDOW
+    }
+
+    /// Throws a packet away, and acknowledges at once; what it has already, it says that it has.
+    fn refuse(&mut self, packet: Packet) -> Answer {
+        if packet.segment < self.next {
+            self.arrivals += 1;
+            self.acked.push_back(packet);
+        }
+        self.ack()
     }
 
     fn in_order(&mut self) -> Answer {
@@ -160,6 +195,7 @@ impl Receiver {
 
     fn ack(&mut self) -> Answer {
         self.acks += 1;
+        self.last_ack = self.next;
         self.unacked = 0;
         self.compressing = false;
         Answer::Ack(self.arrivals)
@@ -286,6 +322,43 @@ mod tests {
             sent_ns: 0,
         });
         assert_eq!(filled, (true, Answer::Ack(22)));
+    }
+
+    /// RFC 7323 §5.3: the second was lost, and is sent again at 30 ms.
+    #[test]
+    fn what_is_older_than_what_filled_a_gap_is_thrown_away() {
+        let mut receiver = receiver();
+        let mut arrive = |segment, sent_ms| {
+            receiver.arrive(Packet {
+                tx: 0,
+                segment,
+                sent_ns: sent_ms * MILLISECOND,
+            })
+        };
+        let arrivals = [
+            (0, 0),
+            (2, 2),
+            (1, 30),
+            (3, 3),  // overtaken by what filled the gap
+            (4, 29), // by less than timestamps tell
+            (6, 31),
+            (2, 2), // once more: known, and said so
+        ];
+        let answers = arrivals.map(|(segment, sent_ms)| arrive(segment, sent_ms));
+        let expected = [
+            (true, 1),
+            (true, 2),
+            (true, 3),
+            (false, 3),
+            (true, 4),
+            (true, 5),
+            (false, 6),
+        ];
+        assert_eq!(
+            answers,
+            expected.map(|(new, until)| (new, Answer::Ack(until)))
+        );
+        assert_eq!((receiver.next, receiver.recent), (3, 30));
     }
 
     #[test]

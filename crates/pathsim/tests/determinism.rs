@@ -98,9 +98,9 @@ fn results_are_the_same_on_every_machine() {
         hash(&run(scenario(codel, trace))),
     ];
     let expected: [u64; 3] = [
-        3_910_577_246_091_698_327,
-        5_504_241_716_203_162_496,
-        14_782_698_014_179_221_507,
+        206_614_647_767_993_548,
+        9_429_874_071_926_821_574,
+        3_730_003_464_676_903_216,
     ];
     assert_eq!(found, expected, "{found:#x?}");
 }

@@ -216,7 +216,8 @@ fn account(path: PathSpec, lie: Option<Lie>) -> Told {
     told
 }
 
-/// What was taken for lost and was late comes to light: before it is sent again, or by a D-SACK.
+/// What was taken for lost and was late comes to light: before it is sent again, or by a D-SACK. The rest the receiver
+/// has thrown away, since what was sent later had filled a gap.
 #[test]
 fn packets_that_were_late_are_found_not_to_be_lost() {
     let mut late = scenario().path;
@@ -226,12 +227,12 @@ fn packets_that_were_late_are_found_not_to_be_lost() {
     };
     let told = account(late, None);
     assert!(told.lost > 200, "{told:?}");
-    // The transfer ends when the last packet has arrived, not when the last D-SACK has.
     assert!(
-        told.spurious <= told.lost && told.lost - told.spurious < 100,
+        told.spurious <= told.lost && told.spurious > told.lost / 2,
         "{told:?}"
     );
     assert!(told.duplicates <= told.spurious, "{told:?}");
+    // The transfer ends when the last packet has arrived, not when the last D-SACK has.
     let known = told.delivered + told.lost - told.spurious + told.duplicates;
     assert!(told.sent >= known && told.sent - known < 100, "{told:?}");
 
