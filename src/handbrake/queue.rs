@@ -7,6 +7,9 @@
 //! the new rate. Then one cut goes down to what the path bears now, however far that is, instead of two or three that
 //! wait for each other while the queue fills. A longer route makes RTTs climb, too, but in one step.
 //!
+//! Jitter lifts even the smallest RTT of an interval, and by how much its deviation does not tell: a lot where packets
+//! wait for each other, hardly where they overtake. The last drain tells: more than it left is a queue.
+//!
 //! Limits: a flow among others cannot tell their start from a narrower path, and yields to it.
 
 use super::{Action, BELOW_GOODPUT, Rule, View};
@@ -33,6 +36,8 @@ pub struct QueueRule {
     silent_until: Micros,
     /// The rate lets a queue out until then.
     let_out_until: Micros,
+    /// What stood after the last drain.
+    left: Option<Micros>,
 }
 
 impl QueueRule {
@@ -44,6 +49,17 @@ impl QueueRule {
     /// The rate lets the queue out until this time: only a narrower path calls for a cut before.
     pub fn wait_for(&mut self, until: Micros) {
         self.let_out_until = until;
+    }
+
+    /// A drain has ended, and so much stands.
+    pub fn drained(&mut self, left: Micros) {
+        self.left = Some(left);
+    }
+
+    /// How far jitter may lift the smallest RTT of the interval: as far as it did after a drain, at most.
+    fn jitter(&self, view: &View<'_>) -> Micros {
+        let jitter = view.jitter();
+        self.left.map_or(jitter, |left| left.min(jitter))
     }
 }
 
@@ -68,7 +84,7 @@ impl Rule for QueueRule {
         let target = if let Some(capacity) = narrower(view) {
             (capacity * BELOW_GOODPUT).max(rate * NARROW_FLOOR).min(cut)
         } else if est.now() < self.let_out_until
-            || view.standing_queue() <= view.tolerated_queue() + view.jitter()
+            || view.standing_queue() <= view.tolerated_queue() + self.jitter(view)
         {
             return None;
         } else if mi.limited || mi.goodput == Rate::ZERO {
@@ -133,6 +149,24 @@ mod tests {
         assert_eq!(act(now + 1, standing()), None);
         assert!(act(now, standing()).is_some(), "it should be out by now");
         assert!(act(now + 1, sent(|i| 41_000 + 400 * i)).is_some());
+    }
+
+    #[test]
+    fn jitter_explains_no_more_than_a_drain_left() {
+        let mut seen = interval(RATE, 60_000, 1000);
+        if let Some(rtt) = &mut seen.1.rtt {
+            rtt.deviation = Micros::new(5_000);
+        }
+        let acts = |left_us: Option<u64>| {
+            let mut rule = QueueRule::default();
+            if let Some(left_us) = left_us {
+                rule.drained(Micros::new(left_us));
+            }
+            check(&mut rule, &Params::default(), &seen).is_some()
+        };
+        assert!(!acts(None), "20 ms, of which jitter may be 17");
+        assert!(!acts(Some(15_000)), "as much as without a queue");
+        assert!(acts(Some(2_000)), "they overtake each other");
     }
 
     #[test]
