@@ -40,6 +40,10 @@ const LOSSES_MAX: f32 = 3.0;
 /// Most pauses are no longer. Source: on this machine they make ranges of 4 to 5 ms, sometimes 11, on paths of 6 to 8
 /// ms.
 const PAUSE: Micros = Micros::new(7000);
+/// The shortest intervals, in smallest RTTs: a fast start's. Source: on this machine's TCP one of six flows at 110
+/// Mbit/s, 24 ms and 18 packets, 2 ms, takes the path in three of eight runs with whole RTTs, in none of five with
+/// this; simulated, no difference but for one path of 45 that lose at random (.95 to .88 of it used).
+const SHORTEST_INTERVAL: f64 = 0.25;
 
 /// Mean and spread of the RTTs that losses met, with a fading memory of intervals.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,10 +91,11 @@ impl MetQueue {
     }
 }
 
-/// The longest queue that a pause hides. The packets of a pause wait for half of it in the mean, and an interval of a
-/// longer RTT has others, too: the longer the path, the less its mean rises.
+/// The longest queue that a pause hides. The packets of a pause wait for half of it in the mean; an interval that is
+/// longer has others, too, so that its mean rises less.
 fn hidden_max(rtt_min: Micros) -> Micros {
-    PAUSE * (PAUSE / rtt_min).min(1.0) * 0.5
+    let interval = rtt_min * SHORTEST_INTERVAL;
+    PAUSE * (PAUSE / interval).min(1.0) * 0.5
 }
 
 #[cfg(test)]
@@ -169,7 +174,7 @@ mod tests {
     #[test]
     fn a_queue_that_no_pause_hides_is_left_to_the_range() {
         assert_eq!(after((0..100).map(|_| 12_000)), None);
-        let (short, long) = (hidden_max(MIN), hidden_max(Micros::new(50_000)));
+        let (short, long) = (hidden_max(MIN), hidden_max(Micros::new(200_000)));
         assert!(short >= Micros::new(3_500) && long < Micros::new(500));
     }
 }
