@@ -8,7 +8,8 @@
 //!   climb     rate += (1 - queue to come / tolerated) packet / RTT        half of it above 8 packets,
 //!                                                                         a quarter of tiny windows beyond the edge, and at a policer
 //!                                                                         less of those while a queue stands and 4 % are lost
-//!   loss      rate *= 0.8; 0.7 below 16 packets; 0.85 for a single packet; 1 - 1.5 x loss if a full queue loses a quarter
+//!   loss      rate *= 0.8; 2.4 packets of 8 to 12, 0.3 of less given up; 0.15 for a single packet of 16 or more;
+//!                     1 - 1.5 x loss if a full queue loses a quarter
 //!   queue     rate *= 1 - a fifth of the queue's share of the RTT
 //! ```
 //!
@@ -56,10 +57,12 @@ use doubt::{Doubt, Verdict};
 pub use evidence::Evidence;
 use evidence::SMALL_PKTS;
 
-/// Back-off after congestive loss; for a small window, where a cut must be worth a packet or two; for a single packet,
-/// which is little evidence. Source: simulated, 4 to 100 flows at 10 to 20 packets and at 1 BDP: 0.7 for all wastes 4 %
-/// of the path, 0.8 for all doubles the loss of 100 flows.
+/// Back-off after congestive loss; what a small window gives up, in packets, and what it keeps at least; for a single
+/// packet, which is little evidence. Source: simulated, 4 to 100 flows at 10 to 20 packets and at 1 BDP: 0.7 for all
+/// wastes 4 % of the path, 0.8 for all doubles the loss of 100 flows. In packets: of the drawn goals' 96 of six flows
+/// at a small buffer 90 are kept, 86 with 0.7 below 16 packets; 48 crowds lose 7.56 % for 7.42.
 const LOSS_FACTOR: f64 = 0.8;
+const SMALL_CUT_PKTS: f64 = 2.4;
 const SMALL_LOSS_FACTOR: f64 = 0.7;
 const ONE_LOSS_FACTOR: f64 = 0.85;
 /// Above so many packets per RTT, at a small buffer, the loss that counts is so little (see [`evidence`]) that less
@@ -475,7 +478,7 @@ fn loss_factor(view: &View<'_>) -> f64 {
     if lost > HEAVY_LOSS {
         (1.0 - HEAVY_LOSS_GAIN * lost).max(HEAVY_LOSS_FLOOR)
     } else if view.window_pkts() < SMALL_PKTS {
-        SMALL_LOSS_FACTOR
+        (1.0 - SMALL_CUT_PKTS / view.window_pkts()).clamp(SMALL_LOSS_FACTOR, LOSS_FACTOR)
     } else if view.mi.lost_pkts < 2.0 {
         ONE_LOSS_FACTOR
     } else if is_wide(view) {

@@ -189,12 +189,15 @@ fn where_acks_are_collected_a_queue_stands_for_two_intervals() {
 
 #[test]
 fn it_backs_off_from_loss_by_the_window_and_the_number_of_losses() {
-    let (rate, reason) = step(&mut Aimd::default(), 1_000_000, 140_000, 1);
-    assert_eq!(
-        (rate, reason),
-        (RATE * 0.7, Reason::ClimbLoss),
-        "14 packets"
+    let small = |part: f64| step_at(RATE * part, &mut Aimd::default(), 1_000_000, 140_000, 1);
+    let expected = |from: f64, left| (RATE * from * left, Reason::ClimbLoss);
+    assert_eq!(small(1.0), expected(1.0, 0.8), "14 packets");
+    let (rate, _) = small(0.7);
+    assert!(
+        (rate / (RATE * (0.7 - 0.24 / 1.4)) - 1.0).abs() < 1e-3,
+        "2.4 of 9.8 packets: {rate}"
     );
+    assert_eq!(small(0.4), expected(0.4, 0.7), "2 of 5.6 packets");
     let wide = |lost| step_at(RATE * 2.0, &mut Aimd::default(), 1_000_000, 140_000, lost);
     assert_eq!(
         wide(1),
@@ -213,7 +216,7 @@ fn it_gives_up_more_where_a_crowd_loses_a_quarter() {
         assert_eq!(reason, Reason::ClimbLoss);
         rate / RATE
     };
-    assert_eq!(part(140_000, 3), 0.7, "3 of 13");
+    assert_eq!(part(140_000, 3), 0.8, "3 of 13");
     assert!((part(140_000, 5) - 0.5).abs() < 0.02, "5 of 15");
     assert_eq!(part(140_000, 10), 0.3, "10 of 20");
     assert_eq!(part(55_000, 10), 0.7, "not at a full queue");
