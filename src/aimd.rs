@@ -474,11 +474,11 @@ fn loss_at_full_queue(view: &View<'_>) -> f64 {
 
 /// What losses leave of the rate.
 fn loss_factor(view: &View<'_>) -> f64 {
-    let lost = loss_at_full_queue(view);
+    let (lost, window_pkts) = (loss_at_full_queue(view), view.window_pkts());
     if lost > HEAVY_LOSS {
         (1.0 - HEAVY_LOSS_GAIN * lost).max(HEAVY_LOSS_FLOOR)
-    } else if view.window_pkts() < SMALL_PKTS {
-        (1.0 - SMALL_CUT_PKTS / view.window_pkts()).clamp(SMALL_LOSS_FACTOR, LOSS_FACTOR)
+    } else if window_pkts < SMALL_PKTS {
+        (1.0 - SMALL_CUT_PKTS / window_pkts).clamp(SMALL_LOSS_FACTOR, LOSS_FACTOR)
     } else if view.mi.lost_pkts < 2.0 {
         ONE_LOSS_FACTOR
     } else if is_wide(view) {

@@ -220,6 +220,12 @@ impl Handbrakes {
         self.restart.started(rate, now);
     }
 
+    /// A drain has ended: what it achieved.
+    pub fn drained(&mut self, view: &View<'_>, among_others: bool) -> Effect {
+        self.queue.drained(view);
+        self.compete.drained(view, among_others)
+    }
+
     /// The queue rule's action, if one is due, for a flow that needs no other rule.
     pub fn check_queue(&mut self, view: &View<'_>) -> Option<(Action, Reason)> {
         self.compete.note(view);

@@ -3,6 +3,9 @@
 use crate::units::{Bytes, Micros, Rate};
 use std::fmt;
 
+/// Slots of the fast start per RTT: no intervals are shorter.
+pub const STARTUP_SLOTS_PER_RTT: f64 = 4.0;
+
 /// Four rates, each sent for one interval, then a rate to hold until the next plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {

@@ -18,7 +18,7 @@ use crate::compete::Competitor;
 use crate::cruise::Cruise;
 use crate::handbrake;
 use crate::params::Core;
-use crate::plan::{Command, Plan};
+use crate::plan::{Command, Plan, STARTUP_SLOTS_PER_RTT};
 use crate::startup;
 use crate::units::{Bytes, Micros, Rate};
 use crate::upstream::Upstream;
@@ -83,8 +83,7 @@ const INTERVAL_JITTER: f64 = 0.1;
 const NEAR_EDGE_PKTS: f64 = 2.0;
 /// No interval is longer: the flow must be able to react.
 const INTERVAL_MAX: Micros = Micros::new(5_000_000);
-/// Slots of the fast start per RTT, their packets, and their least length.
-const STARTUP_SLOTS_PER_RTT: f64 = 4.0;
+/// Packets of the fast start's slots, and their least length.
 const STARTUP_SLOT_PKTS: f64 = 8.0;
 const STARTUP_SLOT_MIN: Micros = Micros::new(1000);
 

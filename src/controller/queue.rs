@@ -33,11 +33,9 @@ impl Controller {
         if spent < srtt * DRAIN_RTTS || (stands && spent < srtt * DRAIN_MAX_RTTS) {
             return self.wait(Reason::Wait);
         }
-        let left = view.standing_queue();
-        self.rules.queue.drained(left);
         let among_others = self.is_among_others();
         let view = View::new(mi, &self.est, from, self.mss_bytes, &self.params);
-        let effect = self.rules.compete.drained(&view, among_others);
+        let effect = self.rules.drained(&view, among_others);
         match self.on_effect(effect) {
             Some(decision) => decision,
             None => {

@@ -13,9 +13,10 @@
 //!
 //! Limits: where a queue stands that others keep, or the path jitters so that it looks like one, or an interval has
 //! tens of losses, a path's own losses lie close together, too. So this is asked only of queues that a pause can hide:
-//! some milliseconds on paths below some 30 ms.
+//! some milliseconds on paths below some 30 ms, in proportion less on longer ones.
 
 use super::NO_QUEUE;
+use crate::plan::STARTUP_SLOTS_PER_RTT;
 use crate::units::Micros;
 
 /// Intervals with losses before they tell, and how many are remembered.
@@ -40,10 +41,6 @@ const LOSSES_MAX: f32 = 3.0;
 /// Most pauses are no longer. Source: on this machine they make ranges of 4 to 5 ms, sometimes 11, on paths of 6 to 8
 /// ms.
 const PAUSE: Micros = Micros::new(7000);
-/// The shortest intervals, in smallest RTTs: a fast start's. Source: on this machine's TCP one of six flows at 110
-/// Mbit/s, 24 ms and 18 packets, 2 ms, takes the path in three of eight runs with whole RTTs, in none of five with
-/// this; simulated, no difference but for one path of 45 that lose at random (.95 to .88 of it used).
-const SHORTEST_INTERVAL: f64 = 0.25;
 
 /// Mean and spread of the RTTs that losses met, with a fading memory of intervals.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,9 +89,12 @@ impl MetQueue {
 }
 
 /// The longest queue that a pause hides. The packets of a pause wait for half of it in the mean; an interval that is
-/// longer has others, too, so that its mean rises less.
+/// longer has others, too, so that its mean rises less; a fast start's are the shortest. Source of that: on this
+/// machine's TCP one of six flows at 110 Mbit/s, 24 ms and 18 packets, 2 ms, takes the path in three of eight runs with
+/// intervals of an RTT, in none of ten with this; simulated, no difference but for one path of 45 that lose at random
+/// (.95 to .88 of it used).
 fn hidden_max(rtt_min: Micros) -> Micros {
-    let interval = rtt_min * SHORTEST_INTERVAL;
+    let interval = rtt_min * (1.0 / STARTUP_SLOTS_PER_RTT);
     PAUSE * (PAUSE / interval).min(1.0) * 0.5
 }
 

@@ -51,9 +51,9 @@ impl QueueRule {
         self.let_out_until = until;
     }
 
-    /// A drain has ended, and so much stands.
-    pub fn drained(&mut self, left: Micros) {
-        self.left = Some(left);
+    /// A drain has ended.
+    pub fn drained(&mut self, view: &View<'_>) {
+        self.left = Some(view.standing_queue());
     }
 
     /// How far jitter may lift the smallest RTT of the interval: as far as it did after a drain, at most.
@@ -116,7 +116,7 @@ fn narrower(view: &View<'_>) -> Option<Rate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handbrake::tests::{RATE, check, interval, sent};
+    use crate::handbrake::tests::{RATE, check, interval, sent, view};
     use crate::params::Params;
 
     #[test]
@@ -157,12 +157,13 @@ mod tests {
         if let Some(rtt) = &mut seen.1.rtt {
             rtt.deviation = Micros::new(5_000);
         }
+        let params = Params::default();
         let acts = |left_us: Option<u64>| {
             let mut rule = QueueRule::default();
             if let Some(left_us) = left_us {
-                rule.drained(Micros::new(left_us));
+                rule.drained(&view(&params, &interval(RATE, 40_000 + left_us, 1000)));
             }
-            check(&mut rule, &Params::default(), &seen).is_some()
+            check(&mut rule, &params, &seen).is_some()
         };
         assert!(!acts(None), "20 ms, of which jitter may be 17");
         assert!(!acts(Some(15_000)), "as much as without a queue");

@@ -107,11 +107,15 @@ impl Receiver {
 
     /// Takes a packet; also says whether its segment is new.
     pub(crate) fn arrive(&mut self, packet: Packet) -> (bool, Answer) {
-        if self.is_stale(&packet) {
-            return (false, self.refuse(packet));
+        let stale = self.is_stale(&packet);
+        // Of what is thrown away it says only what it has already.
+        if !stale || packet.segment < self.next {
+            self.arrivals += 1;
+            self.acked.push_back(packet);
         }
-        self.arrivals += 1;
-        self.acked.push_back(packet);
+        if stale {
+            return (false, self.ack());
+        }
         self.unacked += 1;
         if self.ahead().is_some() {
             let new = packet.segment >= self.next;
@@ -142,15 +146,6 @@ impl Receiver {
             self.recent = self.recent.max(timestamp);
         }
         self.recent > timestamp + PAWS_WINDOW
-    }
-
-    /// Throws a packet away, and acknowledges at once; what it has already, it says that it has.
-    fn refuse(&mut self, packet: Packet) -> Answer {
-        if packet.segment < self.next {
-            self.arrivals += 1;
-            self.acked.push_back(packet);
-        }
-        self.ack()
     }
 
     fn in_order(&mut self) -> Answer {
