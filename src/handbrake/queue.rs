@@ -51,9 +51,11 @@ impl QueueRule {
         self.let_out_until = until;
     }
 
-    /// A drain has ended.
+    /// A drain has ended. Where its last interval has no RTT, what the one before left is still the best figure.
     pub fn drained(&mut self, view: &View<'_>) {
-        self.left = Some(view.standing_queue());
+        if view.mi.rtt.is_some() {
+            self.left = Some(view.standing_queue());
+        }
     }
 
     /// How far jitter may lift the smallest RTT of the interval: as far as it did after a drain, at most.
