@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What is switched off, and how.
-const SWITCHES: [(&str, &str); 20] = [
+const SWITCHES: [(&str, &str); 21] = [
     ("nothing", ""),
     ("loss handbrake", "--no-handbrake loss"),
     ("queue handbrake", "--no-handbrake queue"),
@@ -28,8 +28,12 @@ const SWITCHES: [(&str, &str); 20] = [
     ("BBR's model beside BBR", "--no-handbrake bbr"),
     ("cruise", "--no-handbrake cruise"),
     (
-        "all nine",
-        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot,sharing,bbr,cruise",
+        "what others to the same address know",
+        "--no-handbrake ensemble",
+    ),
+    (
+        "all ten",
+        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot,sharing,bbr,cruise,ensemble",
     ),
     (
         "loss handbrake's lower limit at a full queue",

@@ -18,6 +18,7 @@ use pathsim::{
     Bbr, Controller, Cubic, FlowSpec, Loss, LossPlace, MILLISECOND, PathSpec, QueueLimit, SECOND,
     Scenario, Simulation,
 };
+use pk3c_ccp::ensemble::Ensemble;
 use pk3c_ccp::params::Params;
 use pk3c_ccp::simulate::Simulator;
 use pk3c_ccp::units::Micros;
@@ -355,6 +356,7 @@ fn simulate(
     };
     let params = Arc::new(Params::default());
     let controllers = scenario.flows.iter().zip(0u64..);
+    let ensemble = Ensemble::default();
     let controllers = controllers.map(|(spec, number)| -> Result<Box<dyn Controller>> {
         Ok(match scheme {
             "cubic" => Box::new(Cubic::default()),
@@ -362,7 +364,7 @@ fn simulate(
             "pk3c" => {
                 let start = Micros::new(spec.start_ns / 1000);
                 let seed = seed * 1000 + number;
-                Box::new(simulator.flow(params.clone(), seed, start, AGENT_LATENCY))
+                Box::new(simulator.flow(params.clone(), seed, start, AGENT_LATENCY, &ensemble))
             }
             other => bail!("the simulator has no scheme {other}: compare cubic, bbr and pk3c"),
         })

@@ -12,6 +12,7 @@
 //! [`Role::Control`]: crate::policy::Role::Control
 
 mod assignment;
+mod ensembles;
 mod fact;
 mod flow;
 mod kept;
@@ -31,6 +32,7 @@ use crate::record::{Line, Recorder};
 use crate::stats::Stats;
 use crate::units::Micros;
 use assignment::Assignments;
+use ensembles::Ensembles;
 use kept::KeptFlows;
 use portus::ipc::Ipc;
 use portus::lang::Scope;
@@ -79,6 +81,7 @@ struct Shared {
     /// The program's registers, shared by the flows of a run loop (every loop compiles its own).
     scope: OnceLock<Arc<Scope>>,
     kept: KeptFlows,
+    ensembles: Ensembles,
 }
 
 impl Pk3c {
@@ -104,6 +107,7 @@ impl Pk3c {
                 flows: AtomicU64::new(0),
                 scope: OnceLock::new(),
                 kept: KeptFlows::default(),
+                ensembles: Ensembles::default(),
             }),
         }
     }

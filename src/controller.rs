@@ -22,8 +22,9 @@
 //! and the drain something, since for the others its effects are already answered. `--algorithm vivace` runs the core
 //! alone, with its own start; `--upstream-compat` runs [`crate::upstream`] instead.
 //!
-//! The controller is a function of its parameters, its seed and the reports: its clock is the datapath's ACK time in
-//! the reports. The same reports therefore give the same decisions, and a record can be replayed.
+//! The controller is a function of its parameters, its seed, the reports, and what it [hears](Controller::hear) of
+//! others while it starts: its clock is the datapath's ACK time in the reports. The same inputs therefore give the same
+//! decisions, and a record can be replayed.
 //!
 //! Limits: a flow that is limited by its window or application is never judged, and keeps its rate until it sends
 //! again.
@@ -39,9 +40,10 @@ mod trial;
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
 use crate::cruise::Cruise;
+use crate::ensemble::Known;
 use crate::estimate::{Estimator, LossClass, Mi, SlotContext};
 use crate::handbrake::{Action, Effect, Handbrakes, View};
-use crate::params::{Core, Params};
+use crate::params::{Core, Handbrake, Params};
 use crate::plan::{Command, Decision, PhaseName, Plan, Reason};
 use crate::program::{RawReport, Slot};
 use crate::startup::Startup;
@@ -253,6 +255,30 @@ impl Controller {
         self.est = estimator;
     }
 
+    /// Whether it matters to the flow what others know of its path.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Startup(_))
+    }
+
+    /// What arrives of the flow after this interval, if it is a measure of what others to the same address have. Of one
+    /// that its application limits it is not, but one that starts takes its part soon.
+    #[must_use]
+    pub fn arrives(&self, mi: &Mi) -> Option<Rate> {
+        let counts = !mi.limited || self.is_starting();
+        counts.then(|| self.est.last_goodput().unwrap_or(Rate::ZERO))
+    }
+
+    /// Hears what others know of the path on which the next report was measured, if it is starting.
+    pub fn hear(&mut self, known: Known) {
+        let off = self.params.no_handbrake.contains(Handbrake::Ensemble);
+        if let Phase::Startup(startup) = &mut self.phase
+            && !off
+        {
+            startup.hear(known);
+        }
+    }
+
     /// Answers one report. Any report is allowed; rates stay within the parameters' range and the window at
     /// [`MIN_WINDOW_PKTS`] or more.
     pub fn on_report(&mut self, raw: &RawReport) -> Decision {
@@ -280,6 +306,11 @@ impl Controller {
         };
         self.resized_reports = self.resized_reports.saturating_sub(1);
         let mi = self.est.observe(raw, context);
+        if let Phase::Startup(startup) = &mut self.phase
+            && let Some(rtt_min) = startup.heard_rtt_min()
+        {
+            self.est.learn_rtt_min(rtt_min);
+        }
         if mi.rtt.is_some() {
             let view = self.view(&mi);
             self.queue_stands = view.standing_queue() > view.tolerated_queue();

@@ -158,6 +158,12 @@ impl Estimator {
         self.srtt = Some(rtt.clamp(Micros::new(1), Micros::new(RTT_LIMIT_US as u64)));
     }
 
+    /// Others have met this RTT on the path lately.
+    pub fn learn_rtt_min(&mut self, rtt: Micros) {
+        self.shortest_neg.push(self.now, -(rtt.us() as f64));
+        self.look_back();
+    }
+
     /// Takes changed parameters; what is remembered stays.
     pub fn set_params(&mut self, params: &Params) {
         self.floor.set_max(floor_max(params));

@@ -11,10 +11,13 @@
 //!                  is known)
 //! ```
 //!
+//! A flow that starts hears from others to the same address what they know of the path ([`ensemble`]): the only thing
+//! that flows tell each other, and an input like the reports.
+//!
 //! [`agent`] is portus' side, the only module with a clock and logs; [`stats`] declares what it counts and tells while
 //! it runs; [`record`] writes what went in and out, on a thread of its own ([`spool`]); [`simulate`] runs the same
 //! controllers and program (through portus' compiler) in virtual time. Everything else is a function of parameters,
-//! seed and reports, and can be replayed from a record. Its floating-point functions are [`libm`]'s or exact in IEEE
+//! seed and inputs, and can be replayed from a record. Its floating-point functions are [`libm`]'s or exact in IEEE
 //! 754, so a decision is the same on every machine.
 //!
 //! For comparisons there are two more algorithms on the same reports, the bare core (`--algorithm vivace`) and the
@@ -25,6 +28,7 @@ pub mod aimd;
 pub mod compete;
 pub mod controller;
 pub mod cruise;
+pub mod ensemble;
 pub mod estimate;
 pub mod exp;
 pub mod governor;

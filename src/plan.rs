@@ -187,6 +187,7 @@ reasons! {
     Wait "wait" "The report alone decides nothing.";
     FirstRtt "first-rtt" "The first RTT sample: begin the fast start.";
     PathRate "path-rate" "The ACKs of the initial window tell the path's rate: begin the fast start near it.";
+    Share "share" "Others to the same address fill the path: begin with a share, without a fast start.";
     Grow "grow" "The path keeps up: multiply the rate.";
     GrowLess "grow-less" "The path keeps up, with a first sign of a queue: grow a little.";
     Longer "longer" "Too few ACKs in a slot: send longer ones.";

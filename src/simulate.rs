@@ -2,6 +2,7 @@
 //! agent.
 
 use crate::controller::{Controller, FlowStart};
+use crate::ensemble::{Ensemble, Member};
 use crate::exp;
 use crate::params::Params;
 use crate::plan::{Command, Decision, PhaseName, Reason};
@@ -191,7 +192,8 @@ impl Simulator {
         )
     }
 
-    /// A flow that begins at `start`, with an agent that answers after `latency`.
+    /// A flow that begins at `start`, with an agent that answers after `latency`; to the same address as the others of
+    /// `ensemble`.
     #[must_use]
     pub fn flow(
         &self,
@@ -199,8 +201,9 @@ impl Simulator {
         seed: u64,
         start: Micros,
         latency: Micros,
+        ensemble: &Ensemble,
     ) -> CcpFlow<Pk3cAgent> {
-        self.logged_flow(params, seed, start, latency, None)
+        self.logged_flow(params, seed, start, latency, ensemble, None)
     }
 
     /// The same, with its decisions written to `log`.
@@ -211,6 +214,7 @@ impl Simulator {
         seed: u64,
         start: Micros,
         latency: Micros,
+        ensemble: &Ensemble,
         log: Option<DecisionLog>,
     ) -> CcpFlow<Pk3cAgent> {
         let fresh = FlowStart {
@@ -224,6 +228,7 @@ impl Simulator {
         }
         let agent = Pk3cAgent {
             controller,
+            member: ensemble.join(),
             entries: self.pk3c.entries.clone(),
             log,
         };
@@ -242,6 +247,7 @@ impl Simulator {
 #[derive(Debug)]
 pub struct Pk3cAgent {
     controller: Controller,
+    member: Member,
     entries: Entries,
     log: Option<DecisionLog>,
 }
@@ -266,7 +272,13 @@ impl Agent for Pk3cAgent {
     fn on_report(&mut self, fields: &[u64]) -> Option<Updates> {
         // The program defines all sixteen.
         let raw = RawReport::from_fields(fields.try_into().ok()?);
-        let decision = self.controller.on_report(&raw);
+        self.member.inform(&mut self.controller, &raw);
+        let (mi, decision) = self.controller.on_report_measured(&raw);
+        self.member.tell(
+            &raw,
+            self.controller.estimator().rtt_min(),
+            self.controller.arrives(&mi),
+        );
         if let Some(log) = &self.log {
             let now = self.controller.estimator().now();
             log.add(now - Micros::new(UPTIME_US), &decision);

@@ -18,8 +18,9 @@ use std::sync::{Arc, Mutex};
 
 /// The seed that the traces were recorded with.
 const SEED: u64 = 1;
-/// A flow may take so much of the agent's memory: a KiB for its controller, the rest for its connection and policy.
-const MAX_FLOW_BYTES: u64 = 1512;
+/// A flow may take so much of the agent's memory: a KiB for its controller, the rest for its connection and policy, and
+/// for what is known of its address.
+const MAX_FLOW_BYTES: u64 = 1664;
 
 #[test]
 fn a_controller_allocates_nothing() {

@@ -10,6 +10,7 @@ use pathsim::{
     AckPolicy, Controller, Cubic, FlowSpec, Lie, MILLISECOND, MSS, PathSpec, Results, SECOND,
     Scenario, Simulation,
 };
+use pk3c_ccp::ensemble::Ensemble;
 use pk3c_ccp::params::Params;
 use pk3c_ccp::simulate::{DecisionLog, Simulator};
 use pk3c_ccp::units::{Micros, Rate};
@@ -129,7 +130,8 @@ fn run(receiver: &Hostile, scheme: &str) -> Shown {
             let latency = Micros::new(100);
             let params = Arc::new(params.clone());
             let log = Some(log.clone());
-            Box::new(simulator.logged_flow(params, seed, Micros::ZERO, latency, log))
+            let alone = Ensemble::default();
+            Box::new(simulator.logged_flow(params, seed, Micros::ZERO, latency, &alone, log))
         };
         let controllers = vec![lied_to, Box::new(Cubic::default())];
         let results = Simulation::new(scenario, controllers).unwrap().run();

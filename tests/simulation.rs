@@ -10,6 +10,7 @@ use pathsim::{
     Bbr, Controller, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, QueueLimit, RateSchedule,
     Results, SECOND, Scenario, Simulation, Source,
 };
+use pk3c_ccp::ensemble::Ensemble;
 use pk3c_ccp::params::Params;
 use pk3c_ccp::simulate::Simulator;
 use pk3c_ccp::units::Micros;
@@ -50,12 +51,14 @@ fn run_with(params: Params, scenario: &Scenario, seed: u64, latency: Micros) -> 
     let simulator = Simulator::new().unwrap();
     let params = Arc::new(params);
     let flows = scenario.flows.iter().zip(1..);
+    let ensemble = Ensemble::default();
     let controllers = flows.map(|(spec, number)| -> Box<dyn Controller> {
         if spec.scheme == "bbr" {
             return Box::new(Bbr::new(seed * 1000 + number));
         }
         let start = Micros::new(spec.start_ns / 1000);
-        Box::new(simulator.flow(params.clone(), seed * 1000 + number, start, latency))
+        let seed = seed * 1000 + number;
+        Box::new(simulator.flow(params.clone(), seed, start, latency, &ensemble))
     });
     let controllers = controllers.collect();
     let scenario = Scenario {

@@ -16,6 +16,7 @@ use pathsim::{
     Ack, CcpFlow, Controller, FlowSpec, MILLISECOND, MSS, PathSpec, Results, SECOND, Scenario,
     Sending, Simulation, Source,
 };
+use pk3c_ccp::ensemble::Ensemble;
 use pk3c_ccp::params::Params;
 use pk3c_ccp::simulate::{Pk3cAgent, Simulator};
 use pk3c_ccp::units::Micros;
@@ -110,10 +111,11 @@ fn simulate(
 ) -> Results {
     let simulator = Simulator::new().unwrap();
     let params = Arc::new(Params::default());
+    let ensemble = Ensemble::default();
     let controllers = flows.iter().zip(1..).map(|(spec, seed)| {
         let start = Micros::new(spec.start_ns / 1000);
         Box::new(Booked {
-            flow: simulator.flow(params.clone(), seed, start, Micros::new(100)),
+            flow: simulator.flow(params.clone(), seed, start, Micros::new(100), &ensemble),
             hours: hours.clone(),
             failures: 0,
         }) as Box<dyn Controller>

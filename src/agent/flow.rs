@@ -121,7 +121,13 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             state.take_changes(sock_id, shared, version);
         }
         let mss = state.take_mss(shared.mss(sock_id));
+        let known = state.member.inform(&mut state.controller, &raw);
         let (mi, decision) = state.controller.on_report_measured(&raw);
+        state.member.tell(
+            &raw,
+            state.controller.estimator().rtt_min(),
+            state.controller.arrives(&mi),
+        );
         state.count(&raw, &decision);
         if stats.live.explains() {
             stats.live.note(sock_id, || Interval {
@@ -150,6 +156,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             raw: raw.fields(),
             mss,
             stale: decision.reason == Reason::Stale,
+            known: known.map(Into::into),
             decision: Decided::from(&decision),
         });
         let taken_over = state.take_over(&self.shared, mi.send_rate);

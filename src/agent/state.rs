@@ -4,6 +4,7 @@ use super::Shared;
 use super::fact::{FlowFact, local_and_remote};
 use super::kept::{Ends, KEEP, ends};
 use crate::controller::{Controller, FlowStart};
+use crate::ensemble::Member;
 use crate::plan::{Decision, Reason};
 use crate::policy::{Arm, Connection, Role, Verdict};
 use crate::program::RawReport;
@@ -28,6 +29,8 @@ pub(super) struct State {
     pub(super) scope: Option<Arc<Scope>>,
     pub(super) send_failed: bool,
     pub(super) controller: Controller,
+    /// Its place among the flows to the same address.
+    pub(super) member: Member,
     pub(super) params_version: u32,
     /// The flow as policies look at it.
     connection: Connection,
@@ -61,7 +64,8 @@ impl State {
     ) -> (Box<Self>, Decision) {
         let params_version = shared.params_version.load(Ordering::Acquire);
         let assignments = &shared.assignments;
-        let connection = assignments.connection(local_and_remote(info, fact), fact);
+        let ends_known = local_and_remote(info, fact);
+        let connection = assignments.connection(ends_known, fact);
         let verdict = assignments.assign(info.sock_id, &connection, &shared.stats.policies);
         let (flow, controller, first) = start(shared, info, fact, resume, &verdict);
         let state = Self {
@@ -72,6 +76,7 @@ impl State {
             scope: None,
             send_failed: false,
             controller,
+            member: shared.ensembles.join(ends_known),
             params_version,
             connection,
             verdict,

@@ -46,6 +46,7 @@ impl Controller {
         let Some(rtt) = mi.rtt else {
             return self.wait(Reason::Wait);
         };
+        let share = startup.share_at_once(&rtt, &self.est);
         let window_rate = self.init_window_in(srtt);
         if train.is_first() {
             // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
@@ -59,6 +60,10 @@ impl Controller {
             // Said again at the end of a flight: the command for its first ACK may have come after its last one.
             let command = self.steered_for(FIRST_REPORT, ends_flight);
             return self.decide(Reason::FirstRtt, Some(command));
+        }
+        if let Some(share) = share {
+            let floor = Aimd::floor(srtt, self.est.pkt_bytes(self.mss_bytes));
+            return self.end_start(share.max(floor), Reason::Share);
         }
         if let Some(rest) = train.rest(init_pkts) {
             self.rate = self.bounded(window_rate * (FIRST_GAIN * rest));
@@ -102,6 +107,11 @@ impl Controller {
         self.init_window_in(FIRST_TIMEOUT).min(self.rate * 0.5)
     }
 
+    /// The rate within the parameters.
+    fn allowed(&self, rate: Rate) -> Rate {
+        rate.within(self.params.min_rate, self.params.max_rate)
+    }
+
     pub(super) fn on_startup(&mut self, mi: &Mi) -> Decision {
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         let Phase::Startup(startup) = &mut self.phase else {
@@ -115,7 +125,7 @@ impl Controller {
                 self.decide(Reason::Longer, Some(command))
             }
             Verdict::Grow(rate, reason) => {
-                let rate = rate.within(self.params.min_rate, self.params.max_rate);
+                let rate = self.allowed(rate);
                 if rate <= self.rate {
                     return self.wait(Reason::Wait);
                 }
@@ -127,33 +137,38 @@ impl Controller {
                 if reason == Reason::FullQueue {
                     self.long_rtt = startup.long_rtt(mi, &self.est);
                 }
-                let (now, srtt) = (self.est.now(), self.est.srtt());
                 // What an application does not send tells nothing of the path.
+                let srtt = self.est.srtt();
                 let floor = if mi.limited || reason == Reason::Plateau {
                     self.init_window_in(srtt)
                 } else {
                     Aimd::floor(srtt, pkt_bytes)
                 };
-                self.rate = rate
-                    .max(floor.min(self.rate))
-                    .within(self.params.min_rate, self.params.max_rate);
+                let rate = self.allowed(rate.max(floor.min(self.rate)));
                 let queue = matches!(
                     reason,
                     Reason::FullQueue | Reason::FullSlope | Reason::FullSpacing
                 );
                 if on_own_path && queue {
-                    self.rules.path.learn(Some(self.rate));
+                    self.rules.path.learn(Some(rate));
                 }
-                self.rules.started(
-                    self.rate,
-                    now,
-                    srtt * STARTUP_LOSS_RTTS,
-                    srtt * STARTUP_QUEUE_RTTS,
-                );
-                let command = self.drain(self.rate);
-                self.decide(reason, Some(command))
+                self.end_start(rate, reason)
             }
         }
+    }
+
+    /// Goes on at this rate, whatever was delivered before.
+    fn end_start(&mut self, rate: Rate, reason: Reason) -> Decision {
+        let (now, srtt) = (self.est.now(), self.est.srtt());
+        self.rate = self.allowed(rate);
+        self.rules.started(
+            self.rate,
+            now,
+            srtt * STARTUP_LOSS_RTTS,
+            srtt * STARTUP_QUEUE_RTTS,
+        );
+        let command = self.drain(self.rate);
+        self.decide(reason, Some(command))
     }
 
     /// After the drain: goes on with the start if what ended it was no queue. What the train told is then not the

@@ -142,6 +142,41 @@ fn trajectory_snapshot_of_vivace_after_it() {
     assert_eq!(trajectory("cruise")[10..], expected);
 }
 
+/// The first decision after the initial window's ACKs have met RTTs of 90 ms, where others know of 40 ms and a share of
+/// 10 Mbit/s.
+fn behind_others(no_handbrake: &str) -> Decision {
+    let (mut controller, _) = new(None, 10 * MSS);
+    let mut params = Params::default();
+    params.set("no-handbrake", no_handbrake).unwrap();
+    controller.set_params(Arc::new(params));
+    controller.hear(Known {
+        rtt_min: Micros::new(40_000),
+        share: Rate::from_mbit(10.0),
+    });
+    controller.on_report(&report(9, 100_000, &[(0, 90_000, 0); 10], 1000))
+}
+
+#[test]
+fn where_others_fill_the_path_a_newcomer_begins_with_a_share() {
+    let decision = behind_others("none");
+    assert_eq!(line(&decision), "drain share 15.0");
+    let alone = behind_others("ensemble");
+    assert_eq!(alone.phase, PhaseName::Startup, "{alone:?}");
+}
+
+#[test]
+fn what_others_know_matters_while_a_flow_starts() {
+    let (mut controller, _) = new(Some((Rate::from_mbit(10.0), Micros::new(40_000))), 100_000);
+    assert!(!controller.is_starting(), "it runs already");
+    let known = Known {
+        rtt_min: Micros::new(20_000),
+        share: Rate::from_mbit(100.0),
+    };
+    controller.hear(known);
+    controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 10], 1000));
+    assert_eq!(controller.estimator().rtt_min(), Micros::new(40_000));
+}
+
 #[test]
 fn an_application_of_short_messages_keeps_the_initial_window_per_rtt() {
     let (mut controller, _) = new(None, 10 * MSS);

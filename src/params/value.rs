@@ -116,6 +116,8 @@ pub enum Handbrake {
     Bbr,
     /// Ride at the edge of a path that is the flow's own.
     Cruise,
+    /// Start with what other flows to the same address know of the path.
+    Ensemble,
 }
 
 /// A set of [`Handbrake`]s. Written as names separated by commas; the empty set is written `none`.
@@ -127,7 +129,7 @@ impl HandbrakeSet {
     pub(super) const NONE: Self = Self(0);
     /// Every handbrake.
     pub(super) const EVERY: Self = Self(u16::MAX >> (u16::BITS as usize - Self::ALL.len()));
-    const ALL: [(Handbrake, &str); 9] = [
+    const ALL: [(Handbrake, &str); 10] = [
         (Handbrake::Loss, "loss"),
         (Handbrake::Queue, "queue"),
         (Handbrake::Compete, "compete"),
@@ -137,6 +139,7 @@ impl HandbrakeSet {
         (Handbrake::Sharing, "sharing"),
         (Handbrake::Bbr, "bbr"),
         (Handbrake::Cruise, "cruise"),
+        (Handbrake::Ensemble, "ensemble"),
     ];
 
     /// Whether `handbrake` is in the set.
@@ -159,7 +162,7 @@ impl FromStr for HandbrakeSet {
                 .ok_or_else(|| UnitError {
                     text: text.to_owned(),
                     kind: "list of handbrakes",
-                    expected: "loss, queue, compete, restart, ceiling, overshoot, sharing, bbr, cruise or none, several separated by commas",
+                    expected: "loss, queue, compete, restart, ceiling, overshoot, sharing, bbr, cruise, ensemble or none, several separated by commas",
                 })
         })
     }

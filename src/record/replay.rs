@@ -404,6 +404,7 @@ impl<R: BufRead> Replay<R> {
                 raw,
                 mss,
                 stale,
+                known,
                 decision: recorded,
             } => {
                 let running = self.flow(flow)?;
@@ -411,7 +412,16 @@ impl<R: BufRead> Replay<R> {
                 running.tick(&raw);
                 running.set_mss(mss);
                 let aligned = align(raw, stale, running.plan);
-                let changed = running.what_if(|controller| controller.on_report(&aligned));
+                let hear = |controller: &mut Controller| {
+                    if let Some(known) = known {
+                        controller.hear(known.into());
+                    }
+                };
+                let changed = running.what_if(|controller| {
+                    hear(controller);
+                    controller.on_report(&aligned)
+                });
+                hear(&mut running.controller);
                 let (mi, decision) = running.controller.on_report_measured(&aligned);
                 let measured = Measured::new(&raw, mi, running.controller.estimator());
                 let rate_before = running.note(&decision);

@@ -13,6 +13,11 @@ fn temporary(name: &str) -> PathBuf {
 
 /// Records a flow fed by hand-made reports and returns the file's path and the decisions.
 fn record(name: &str, limit_bytes: u64) -> (PathBuf, usize) {
+    record_hearing(None, name, limit_bytes)
+}
+
+/// The same of a flow that hears this of others with its first three reports.
+fn record_hearing(known: Option<(u64, u32)>, name: &str, limit_bytes: u64) -> (PathBuf, usize) {
     let path = temporary(name);
     let params = Params {
         start_rate: Rate::from_mbit(8.0),
@@ -55,6 +60,10 @@ fn record(name: &str, limit_bytes: u64) -> (PathBuf, usize) {
             &acks,
             30_000,
         );
+        let known = known.filter(|_| round < 3);
+        if let Some(known) = known {
+            controller.hear(known.into());
+        }
         let decision = controller.on_report(&raw);
         if let Some(Command::Run { plan: new, .. }) = decision.command {
             plan = new.number;
@@ -64,6 +73,7 @@ fn record(name: &str, limit_bytes: u64) -> (PathBuf, usize) {
             raw: raw.fields(),
             mss: None,
             stale: decision.reason == Reason::Stale,
+            known,
             decision: Decided::from(&decision),
         });
     }
@@ -198,6 +208,7 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
                 mut raw,
                 mss,
                 stale,
+                known,
                 decision,
             } => {
                 if raw[0] >= 32 {
@@ -208,6 +219,7 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
                     raw,
                     mss,
                     stale,
+                    known,
                     decision,
                 };
                 serde_json::to_string(&line).unwrap()
@@ -217,6 +229,28 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
         .collect();
     let all = steps(&renumbered.join("\n"), &[]).unwrap();
     assert!(all.iter().all(|step| !step.differs()));
+}
+
+#[test]
+fn what_others_knew_is_an_input() {
+    let (path, _) = record_hearing(Some((15_000, 2_000_000)), "known", 1 << 20);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let heard = ",\"known\":[15000,2000000]";
+    assert_eq!(text.matches(heard).count(), 3);
+    let differ = |text: &str, changes: &[_]| {
+        let all = steps(text, changes).unwrap();
+        all.iter().any(|step| {
+            step.differs()
+                || step
+                    .changed
+                    .as_ref()
+                    .is_some_and(|changed| *changed != step.replayed)
+        })
+    };
+    assert!(!differ(&text, &[]));
+    assert!(differ(&text.replace(heard, ""), &[]));
+    assert!(differ(&text, &changes("no-handbrake", "ensemble")));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use pathsim::{
     Controller, Cubic, FlowSpec, MILLISECOND, PathSpec, QueueLimit, Results, SECOND, Scenario,
     Simulation,
 };
+use pk3c_ccp::ensemble::Ensemble;
 use pk3c_ccp::params::Params;
 use pk3c_ccp::simulate::{Decided, DecisionLog, Simulator};
 use pk3c_ccp::units::Micros;
@@ -54,6 +55,7 @@ pub(crate) fn run(cc: Cc, path: &PathSpec, flows: &[FlowSpec], seconds: f64, see
     }
     let params = Arc::new(params);
     let simulator = Simulator::new().unwrap();
+    let ensemble = Ensemble::default();
     let mut logs = Vec::new();
     let controllers = flows
         .iter()
@@ -71,6 +73,7 @@ pub(crate) fn run(cc: Cc, path: &PathSpec, flows: &[FlowSpec], seconds: f64, see
                 seed,
                 start,
                 Micros::new(100),
+                &ensemble,
                 Some(log),
             ))
         });

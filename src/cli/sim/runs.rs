@@ -4,9 +4,11 @@
 use crate::cli::scenario::{Plan, Scheme};
 use anyhow::{Context, Result, bail};
 use pathsim::{Bbr, Controller, Cubic, FixedRate, Reno, Results, SECOND, Simulation, WIRE};
+use pk3c_ccp::ensemble::Ensemble;
 use pk3c_ccp::params::{Algorithm, Params};
 use pk3c_ccp::simulate::{Decided, DecisionLog, Simulator};
 use pk3c_ccp::units::Micros;
+use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,6 +147,8 @@ pub(in crate::cli) fn prepare<'a>(
     let latency = Micros::new(job.plan.agent_latency_ns / 1000);
     let mut logs = Vec::new();
     let mut controllers: Vec<Box<dyn Controller>> = Vec::new();
+    // Flows with one RTT go to one address.
+    let mut ensembles: HashMap<u64, Ensemble> = HashMap::new();
     // Shared by the flows of an algorithm.
     let mut tuned: Vec<(Algorithm, Arc<Params>)> = Vec::new();
     for ((scheme, spec), number) in schemes.iter().zip(&scenario.flows).zip(1u64..) {
@@ -170,7 +174,15 @@ pub(in crate::cli) fn prepare<'a>(
                 } else {
                     log = (keep.decisions > 0).then(|| DecisionLog::new(keep.decisions));
                     let seed = flow_seed(job, number);
-                    Box::new(simulator.logged_flow(params, seed, start, latency, log.clone()))
+                    let ensemble = ensembles.entry(spec.extra_rtt_ns).or_default();
+                    Box::new(simulator.logged_flow(
+                        params,
+                        seed,
+                        start,
+                        latency,
+                        ensemble,
+                        log.clone(),
+                    ))
                 }
             }
             Scheme::Kernel(_) | Scheme::Command(_) => bail!("the simulator has no {scheme}"),
