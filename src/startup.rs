@@ -123,7 +123,8 @@ const RESTART_LOSS: f64 = 0.02;
 /// 24 paths; 0.95 took 1 % longer for downloads of 10 MB, at the same loss.
 const LEAVE: f64 = 0.98;
 /// A start among others ends with so many times its share, at least: who begins with just that stays behind those who
-/// were there first. Source: simulated, three seeds, 420 paths that several flows share: Jain's index .
+/// were there first. Source: simulated, 389 paths that several flows share: with 1, 1.5 and 2 shares 80 crowds lose
+/// 4.0, 4.3 and 4.7 % at a Jain's index of .913, .930 and .939, and 12 staggered flows' is .933, .946 and .955.
 const SHARES: f64 = 1.5;
 /// Slope, s/s, that is certainly the queue's.
 const STEEP: f64 = 0.1;
