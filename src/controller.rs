@@ -23,7 +23,7 @@
 //! alone, with its own start; `--upstream-compat` runs [`crate::upstream`] instead.
 //!
 //! The controller is a function of its parameters, its seed, the reports, and what it [hears](Controller::hear) of
-//! others while it starts: its clock is the datapath's ACK time in the reports. The same inputs therefore give the same
+//! others: its clock is the datapath's ACK time in the reports. The same inputs therefore give the same
 //! decisions, and a record can be replayed.
 //!
 //! Limits: a flow that is limited by its window or application is never judged, and keeps its rate until it sends
@@ -40,7 +40,7 @@ mod trial;
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
 use crate::cruise::Cruise;
-use crate::ensemble::Known;
+use crate::ensemble::{Known, Told};
 use crate::estimate::{Estimator, LossClass, Mi, SlotContext};
 use crate::handbrake::{Action, Effect, Handbrakes, View};
 use crate::params::{Core, Handbrake, Params};
@@ -255,27 +255,37 @@ impl Controller {
         self.est = estimator;
     }
 
-    /// Whether it matters to the flow what others know of its path.
+    /// Whether it matters to the flow what others know: while it starts, and while it suspects competitors.
     #[must_use]
-    pub fn is_starting(&self) -> bool {
+    pub fn asks(&self) -> bool {
+        self.is_starting() || self.rules.compete.suspects()
+    }
+
+    fn is_starting(&self) -> bool {
         matches!(self.phase, Phase::Startup(_))
     }
 
-    /// What arrives of the flow after this interval, if it is a measure of what others to the same address have. Of one
-    /// that its application limits it is not, but one that starts takes its part soon.
-    #[must_use]
-    pub fn arrives(&self, mi: &Mi) -> Option<Rate> {
-        let counts = !mi.limited || self.is_starting();
-        counts.then(|| self.est.last_goodput().unwrap_or(Rate::ZERO))
+    /// Hears what others know of the path on which the next report was measured, if they know anything.
+    pub fn hear(&mut self, known: Option<Known>) {
+        let off = self.params.no_handbrake.contains(Handbrake::Ensemble);
+        let known = known.filter(|_| !off);
+        self.rules
+            .compete
+            .hear(known.is_some_and(|known| known.is_all));
+        if let (Phase::Startup(startup), Some(known)) = (&mut self.phase, known) {
+            startup.hear(known);
+        }
     }
 
-    /// Hears what others know of the path on which the next report was measured, if it is starting.
-    pub fn hear(&mut self, known: Known) {
-        let off = self.params.no_handbrake.contains(Handbrake::Ensemble);
-        if let Phase::Startup(startup) = &mut self.phase
-            && !off
-        {
-            startup.hear(known);
+    /// What others hear of the flow after this interval. What arrives of one that its application limits is no measure
+    /// of a share, but one that starts takes its part soon.
+    #[must_use]
+    pub fn tells(&self, mi: &Mi) -> Told {
+        Told {
+            rtt_min: self.est.rtt_min(),
+            arrives: self.est.last_goodput().unwrap_or(Rate::ZERO),
+            is_share: !mi.limited || self.is_starting(),
+            carries: self.rules.path.carries(),
         }
     }
 

@@ -8,7 +8,7 @@
 //! | `header` | `format` "pk3c-record", `version`, `params` (flag → value), `fields` (names of `raw`, in order) |
 //! | `start` | `flow` (number, unique in the file), `at_s` (s since the record began), `sock_id`, `local` and `remote` (address and port), `mss` and `init_cwnd` (bytes), `seed`, `resume` ([bytes/s, srtt µs], or null for a new flow), and `decision` |
 //! | `readopt` | `flow`, `at_s`, `mss` (if it has changed), `init_cwnd`, `resume` as above, `decision`: the same controller goes on after a fallback |
-//! | `report` | `flow`, `raw` (the 16 fields of [`crate::program::RawReport`]), `mss` (if it has changed), `stale` (true if it came after a newer plan was sent; absent otherwise), `known` ([smallest RTT µs, share bytes/s], what a flow that starts hears of others, see [`crate::ensemble`]; absent if nothing), `decision` |
+//! | `report` | `flow`, `raw` (the 16 fields of [`crate::program::RawReport`]), `mss` (if it has changed), `stale` (true if it came after a newer plan was sent; absent otherwise), `known` ([smallest RTT µs, share bytes/s, whether they have all], what it hears of others, see [`crate::ensemble`]; absent if nothing), `decision` |
 //! | `params` | `flow`, `params`: the flow's parameters change; with `flow` null, those of the flows that start later |
 //! | `end` | `flow`, `at_s` |
 //!
@@ -177,7 +177,7 @@ pub enum Line {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stale: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        known: Option<(u64, u32)>,
+        known: Option<(u64, u32, bool)>,
         decision: Decided,
     },
     End {

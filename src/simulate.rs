@@ -274,11 +274,7 @@ impl Agent for Pk3cAgent {
         let raw = RawReport::from_fields(fields.try_into().ok()?);
         self.member.inform(&mut self.controller, &raw);
         let (mi, decision) = self.controller.on_report_measured(&raw);
-        self.member.tell(
-            &raw,
-            self.controller.estimator().rtt_min(),
-            self.controller.arrives(&mi),
-        );
+        self.member.tell(&raw, self.controller.tells(&mi));
         if let Some(log) = &self.log {
             let now = self.controller.estimator().now();
             log.add(now - Micros::new(UPTIME_US), &decision);

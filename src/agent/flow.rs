@@ -123,11 +123,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
         let mss = state.take_mss(shared.mss(sock_id));
         let known = state.member.inform(&mut state.controller, &raw);
         let (mi, decision) = state.controller.on_report_measured(&raw);
-        state.member.tell(
-            &raw,
-            state.controller.estimator().rtt_min(),
-            state.controller.arrives(&mi),
-        );
+        state.member.tell(&raw, state.controller.tells(&mi));
         state.count(&raw, &decision);
         if stats.live.explains() {
             stats.live.note(sock_id, || Interval {

@@ -149,10 +149,11 @@ fn behind_others(no_handbrake: &str) -> Decision {
     let mut params = Params::default();
     params.set("no-handbrake", no_handbrake).unwrap();
     controller.set_params(Arc::new(params));
-    controller.hear(Known {
+    controller.hear(Some(Known {
         rtt_min: Micros::new(40_000),
         share: Rate::from_mbit(10.0),
-    });
+        is_all: false,
+    }));
     controller.on_report(&report(9, 100_000, &[(0, 90_000, 0); 10], 1000))
 }
 
@@ -167,12 +168,13 @@ fn where_others_fill_the_path_a_newcomer_begins_with_a_share() {
 #[test]
 fn what_others_know_matters_while_a_flow_starts() {
     let (mut controller, _) = new(Some((Rate::from_mbit(10.0), Micros::new(40_000))), 100_000);
-    assert!(!controller.is_starting(), "it runs already");
+    assert!(!controller.asks(), "it runs already");
     let known = Known {
         rtt_min: Micros::new(20_000),
         share: Rate::from_mbit(100.0),
+        is_all: true,
     };
-    controller.hear(known);
+    controller.hear(Some(known));
     controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 10], 1000));
     assert_eq!(controller.estimator().rtt_min(), Micros::new(40_000));
 }

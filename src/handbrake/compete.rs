@@ -32,7 +32,8 @@
 //! while all find their shares, and goes when all of them yield. Cubic leaves .7 of its window when it loses, and so at
 //! least .7 of the RTT. Where that falls further others yield, and suspicion begins anew. It also loses seldom: where
 //! three hundredths are lost while the queue stands, a crowd holds it, and competing with it would only take from those
-//! who yield.
+//! who yield. Nor is there anybody to compete with where flows to the same address have all that the path carries
+//! ([`crate::ensemble`]): the queue is theirs.
 //!
 //! A competition lasts `--compete-secs`, twice that if it comes again at once, and so on; then the queue is tested
 //! again. Where it stands, the flow goes on with the window it had before the test, or every test would cost it a third
@@ -214,9 +215,23 @@ pub struct CompeteRule {
     window_pkts: Option<f64>,
     /// Until when those who filled the queue are expected to come again.
     expected_until: Micros,
+    /// With other flows to the same address it has all of the path.
+    is_all_ours: bool,
 }
 
 impl CompeteRule {
+    /// Whether a queue stands that may be somebody else's.
+    #[must_use]
+    pub fn suspects(&self) -> bool {
+        self.suspected > Micros::ZERO
+    }
+
+    /// Whether the flow and others to the same address have all of the path, as far as they know: asked for while it
+    /// [suspects](Self::suspects), before the interval.
+    pub fn hear(&mut self, is_all_ours: bool) {
+        self.is_all_ours = is_all_ours;
+    }
+
     /// Sees every interval outside startup and drain: an empty queue ends all suspicion.
     pub fn note(&mut self, view: &View<'_>) {
         self.lost_beyond += lost_beyond_cubic(view) as f32;
@@ -401,11 +416,13 @@ impl CompeteRule {
         self.from = self.from.max(view.rate);
     }
 
-    /// Whether the suspicion is old enough, or was confirmed before, it is no crowd's queue, and competing is allowed.
+    /// Whether the suspicion is old enough, or was confirmed before, it is no crowd's queue nor that of flows to the
+    /// same address, and competing is allowed.
     fn may_compete(&self, view: &View<'_>) -> bool {
         let lasted = view.est.now() - self.suspected >= SUSPECTED_FOR;
         let crowded = self.lost_beyond > 0.0;
-        (self.window_pkts.is_some() || lasted) && !crowded && !is_off(view.params)
+        let others = !crowded && !self.is_all_ours;
+        (self.window_pkts.is_some() || lasted) && others && !is_off(view.params)
     }
 
     fn acted_in_vain(&mut self, rtt: &RttStats, view: &View<'_>, among_others: bool) -> Effect {

@@ -116,7 +116,7 @@ pub enum Handbrake {
     Bbr,
     /// Ride at the edge of a path that is the flow's own.
     Cruise,
-    /// Start with what other flows to the same address know of the path.
+    /// Hear what other flows to the same address know of the path.
     Ensemble,
 }
 

@@ -14,6 +14,7 @@
 
 use super::{Decided, Line, Reader, RecordError, Texts, params, resume};
 use crate::controller::{Controller, FlowStart};
+use crate::ensemble::Known;
 use crate::estimate::{Estimator, LossClass, Mi};
 use crate::params::{ParamError, Params};
 use crate::plan::{Command, Decision};
@@ -412,16 +413,12 @@ impl<R: BufRead> Replay<R> {
                 running.tick(&raw);
                 running.set_mss(mss);
                 let aligned = align(raw, stale, running.plan);
-                let hear = |controller: &mut Controller| {
-                    if let Some(known) = known {
-                        controller.hear(known.into());
-                    }
-                };
+                let known = known.map(Known::from);
                 let changed = running.what_if(|controller| {
-                    hear(controller);
+                    controller.hear(known);
                     controller.on_report(&aligned)
                 });
-                hear(&mut running.controller);
+                running.controller.hear(known);
                 let (mi, decision) = running.controller.on_report_measured(&aligned);
                 let measured = Measured::new(&raw, mi, running.controller.estimator());
                 let rate_before = running.note(&decision);

@@ -17,7 +17,11 @@ fn record(name: &str, limit_bytes: u64) -> (PathBuf, usize) {
 }
 
 /// The same of a flow that hears this of others with its first three reports.
-fn record_hearing(known: Option<(u64, u32)>, name: &str, limit_bytes: u64) -> (PathBuf, usize) {
+fn record_hearing(
+    known: Option<(u64, u32, bool)>,
+    name: &str,
+    limit_bytes: u64,
+) -> (PathBuf, usize) {
     let path = temporary(name);
     let params = Params {
         start_rate: Rate::from_mbit(8.0),
@@ -61,9 +65,7 @@ fn record_hearing(known: Option<(u64, u32)>, name: &str, limit_bytes: u64) -> (P
             30_000,
         );
         let known = known.filter(|_| round < 3);
-        if let Some(known) = known {
-            controller.hear(known.into());
-        }
+        controller.hear(known.map(Into::into));
         let decision = controller.on_report(&raw);
         if let Some(Command::Run { plan: new, .. }) = decision.command {
             plan = new.number;
@@ -233,10 +235,10 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
 
 #[test]
 fn what_others_knew_is_an_input() {
-    let (path, _) = record_hearing(Some((15_000, 2_000_000)), "known", 1 << 20);
+    let (path, _) = record_hearing(Some((15_000, 2_000_000, false)), "known", 1 << 20);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();
-    let heard = ",\"known\":[15000,2000000]";
+    let heard = ",\"known\":[15000,2000000,false]";
     assert_eq!(text.matches(heard).count(), 3);
     let differ = |text: &str, changes: &[_]| {
         let all = steps(text, changes).unwrap();

@@ -340,6 +340,23 @@ fn a_queue_that_stands_through_a_dozen_back_offs_is_a_competitors() {
 }
 
 #[test]
+fn where_flows_to_the_same_address_have_all_the_queue_is_theirs() {
+    let params = Params::default();
+    let competes = |is_all_ours| {
+        let mut rule = CompeteRule::default();
+        assert!(!rule.suspects());
+        (0..40).any(|k| {
+            rule.hear(is_all_ours);
+            let effect = back_off(&mut rule, &params, 160_000 + 12_000 * (k % 2));
+            assert!(rule.suspects(), "a queue stands");
+            matches!(effect, Effect::Competitor { .. })
+        })
+    };
+    assert!(competes(false));
+    assert!(!competes(true));
+}
+
+#[test]
 fn where_much_is_lost_meanwhile_a_crowd_holds_the_queue() {
     let params = Params::default();
     let competes = |lost_every: u64| {
