@@ -434,3 +434,31 @@ fn r14_a_policer_is_met_at_its_rate() {
     }
     judge.end();
 }
+
+/// R15: who comes to an address that has flows already begins with a share, and not with a loss.
+#[test]
+fn r15_newcomers_to_an_address_know_the_path() {
+    const GAPS: &[Gap] = &[];
+    let mut judge = Judge::new(GAPS);
+    for (mbit, rtt_ms, count) in [(50.0, 30, 50), (20.0, 40, 30), (100.0, 20, 100)] {
+        let path = path(mbit, rtt_ms, 1.0);
+        let crowd = flows(count, 20);
+        let of = |cc, figure: fn(&Run) -> f64| mean(cc, &path, &crowd, 20.0, figure);
+        let loss = |run: &Run| run.out.loss;
+        let case = format!("{count} flows, {mbit} Mbit/s, {rtt_ms} ms");
+        let cubic = of(Cc::Cubic, loss);
+        judge.hold(
+            &format!("{case}, loss over Cubic's"),
+            of(Cc::Pk3c, loss) / cubic,
+            AtMost(1.2),
+        );
+        let jain = of(Cc::Pk3c, |run| run.out.jain);
+        judge.hold(&format!("{case}, Jain"), jain, AtLeast(0.95));
+    }
+    let path = path(100.0, 60, 1.0);
+    let share = mean(Cc::Pk3c, &path, &flows(2, 5000), 10.0, |run| {
+        goodput(run, 1, 9.0, 10.0) / (0.5 * 100.0 * PAYLOAD)
+    });
+    judge.hold("newcomer after 4 to 5 s, of its share", share, AtLeast(0.7));
+    judge.end();
+}
