@@ -39,8 +39,8 @@ const RECENT_RTTS: f64 = 2.0;
 const SAME_PART: f64 = 0.1;
 const SAME: Micros = Micros::new(1000);
 /// This part of what the path carries is all of it: whoever else is on it, the queue is theirs. Source: simulated, two
-/// seeds, Jain's index of 31 random crowds of 30 flows and more: .795 if nobody knows, .800 with .9, .862 with .8, .873,
-/// and .878 with .7; the same share of 56 paths beside Cubic and BBR, four beside four of which .5 is fair.
+/// seeds, Jain's index of 31 random crowds of 30 flows and more: .795 if nobody knows, .800 with .9, .862 with .8, .873
+/// with this, .878 with .7; the same share of 56 paths beside Cubic and BBR, on some of which .5 is all that is fair.
 const ALL: f64 = 0.75;
 /// Flows that tell, at most: who asks looks at all of them.
 const MEMBERS_MAX: usize = 1024;

@@ -34,8 +34,8 @@
 //! RTT has no more than that part of its rate that arrived, and a slot that leaves no growth ends the start. A first
 //! start bears a tenth, since the path's own losses are unknown; a restart knows them, and bears little more.
 //!
-//! Where others to the same address tell what arrives of them ([`crate::ensemble`]), no sign ends a start below one and a
-//! half of what each would have if there were one more; and if the first ACKs show that they fill the path, the start
+//! Where others to the same address tell what arrives of them ([`crate::ensemble`]), no sign ends a start below one and
+//! a half of what each would have if there were one more; and if the first ACKs show that they fill the path, the start
 //! ends there.
 //!
 //! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
