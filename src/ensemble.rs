@@ -52,7 +52,7 @@ pub struct Known {
     pub rtt_min: Micros,
     /// What arrives of each flow, in the mean, if there were one more. Whole bytes per second, as a record has it.
     pub share: Rate,
-    /// Nearly all that the path carries arrives of these flows and the one that hears it.
+    /// What the path carries arrives of these flows and the one that hears it, or most of that.
     pub is_all: bool,
 }
 
