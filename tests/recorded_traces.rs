@@ -13,7 +13,7 @@ use pk3c_ccp::controller::{Controller, FlowStart, MIN_WINDOW_PKTS};
 use pk3c_ccp::params::Params;
 use pk3c_ccp::plan::{Command, Decision};
 use pk3c_ccp::program::RawReport;
-use pk3c_ccp::record::{Decided, Input, Measured, Reader, Replay, Step, Told};
+use pk3c_ccp::record::{Decided, Input, Line, Measured, Reader, Replay, Step, Told};
 use pk3c_ccp::units::{Bytes, Rate};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,6 +215,13 @@ fn facts(steps: &[Step]) -> Facts {
     }
 }
 
+/// Whether a flow of this trace heard of others.
+fn hears(path: &Path) -> bool {
+    let mut reader = Reader::new(BufReader::new(File::open(path).unwrap())).unwrap();
+    let mut lines = std::iter::from_fn(|| reader.next_line().unwrap());
+    lines.any(|line| matches!(line, Line::Report { known: Some(_), .. }))
+}
+
 #[test]
 fn every_trace_shows_what_it_is_named_for() {
     for (name, path) in traces() {
@@ -244,7 +251,7 @@ fn every_trace_shows_what_it_is_named_for() {
             "loss-5" => (0.04..0.07).contains(&loss),
             "shallow" => lost > 5.0 && rtt_p90_ms < rtt_min_ms + 3.0,
             "deep" => (15.0..25.0).contains(&median_mbps) && loss < 0.01,
-            "eight-flows" => flows == 8,
+            "eight-flows" => flows == 8 && hears(&path),
             "low-rate" => median_mbps < 0.6,
             "outage" => timeouts > 0,
             "app-limited" => limited > 0.3 && median_mbps < 25.0,
