@@ -211,7 +211,7 @@ impl Controller {
         self.switched |= params.core() != self.params.core();
         self.params = params;
         self.est.set_params(&self.params);
-        let bounded = self.rate.within(self.params.min_rate, self.params.max_rate);
+        let bounded = self.allowed(self.rate);
         // The datapath must hear of it, too.
         self.switched |= bounded != self.rate;
         self.rate = bounded;

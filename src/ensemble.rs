@@ -27,6 +27,8 @@
 //! one carries, until its queue shows. Flows of which nothing was heard for a second are not counted.
 
 use crate::controller::Controller;
+use crate::estimate::Mi;
+use crate::plan::Decision;
 use crate::program::RawReport;
 use crate::units::{Micros, Rate};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,8 +159,26 @@ pub struct Member {
 }
 
 impl Member {
+    /// Has the flow's controller answer a report: first it hears what others know, if it asks, and then they hear what
+    /// the report showed. Also returns what it heard, and what the report was taken to mean.
+    pub fn answer(
+        &self,
+        controller: &mut Controller,
+        raw: &RawReport,
+    ) -> (Option<Known>, Mi, Decision) {
+        let known = if controller.asks() {
+            self.ask(raw)
+        } else {
+            None
+        };
+        controller.hear(known);
+        let (mi, decision) = controller.on_report_measured(raw);
+        self.tell(raw, controller.tells(&mi));
+        (known, mi, decision)
+    }
+
     /// Tells what this report showed.
-    pub fn tell(&self, raw: &RawReport, told: Told) {
+    fn tell(&self, raw: &RawReport, told: Told) {
         if let Some(place) = self.place.filter(|_| raw.n > 0) {
             self.ensemble.places().entries[place] = Some(Entry {
                 at: Micros::new(raw.a1),
@@ -168,20 +188,8 @@ impl Member {
         }
     }
 
-    /// Tells the flow's controller what others know, if it asks, before it sees the report. Returns that.
-    pub fn inform(&self, controller: &mut Controller, raw: &RawReport) -> Option<Known> {
-        let known = if controller.asks() {
-            self.ask(raw)
-        } else {
-            None
-        };
-        controller.hear(known);
-        known
-    }
-
     /// What others know of the path on which this report was measured, if any of them is on it.
-    #[must_use]
-    pub fn ask(&self, raw: &RawReport) -> Option<Known> {
+    fn ask(&self, raw: &RawReport) -> Option<Known> {
         if raw.n == 0 {
             return None;
         }

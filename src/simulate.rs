@@ -272,9 +272,7 @@ impl Agent for Pk3cAgent {
     fn on_report(&mut self, fields: &[u64]) -> Option<Updates> {
         // The program defines all sixteen.
         let raw = RawReport::from_fields(fields.try_into().ok()?);
-        self.member.inform(&mut self.controller, &raw);
-        let (mi, decision) = self.controller.on_report_measured(&raw);
-        self.member.tell(&raw, self.controller.tells(&mi));
+        let (_, _, decision) = self.member.answer(&mut self.controller, &raw);
         if let Some(log) = &self.log {
             let now = self.controller.estimator().now();
             log.add(now - Micros::new(UPTIME_US), &decision);

@@ -176,10 +176,10 @@ pub struct Startup {
     lost_pkts: f32,
     /// Half of the initial window was lost.
     in_crowd: bool,
-    /// What others to the same address know: the smallest RTT, until it is taken, and what the flow would have beside
-    /// them. Zero for nothing.
+    /// What others to the same address know: the smallest RTT, until it is taken, and by that what the flow ends its
+    /// start with, at least. Zero for nothing.
     heard_rtt_min: Micros,
-    share: Rate,
+    shares: Rate,
 }
 
 impl Startup {
@@ -200,7 +200,7 @@ impl Startup {
             lost_pkts: 0.0,
             in_crowd: false,
             heard_rtt_min: Micros::ZERO,
-            share: Rate::ZERO,
+            shares: Rate::ZERO,
         }
     }
 
@@ -304,7 +304,7 @@ impl Startup {
         self.heard_rtt_min = known.rtt_min;
         // A path that is the flow's own has no others.
         if !self.is_on_own_path() {
-            self.share = known.share;
+            self.shares = known.share * SHARES;
         }
     }
 
@@ -318,7 +318,7 @@ impl Startup {
     #[must_use]
     pub fn share_at_once(&self, rtt: &RttStats, est: &Estimator) -> Option<Rate> {
         let full = est.mean_queue(rtt) > tolerated_queue(est);
-        (full && self.share > Rate::ZERO).then(|| self.share * SHARES)
+        (full && self.shares > Rate::ZERO).then_some(self.shares)
     }
 
     /// Growth per RTT.
@@ -373,7 +373,7 @@ impl Startup {
             }
             let mut rate = self.leaving_rate(mi, rate, reason);
             if !mi.limited {
-                rate = rate.max(self.share * SHARES);
+                rate = rate.max(self.shares);
             }
             return Verdict::Leave(rate, reason);
         }

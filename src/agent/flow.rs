@@ -121,9 +121,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             state.take_changes(sock_id, shared, version);
         }
         let mss = state.take_mss(shared.mss(sock_id));
-        let known = state.member.inform(&mut state.controller, &raw);
-        let (mi, decision) = state.controller.on_report_measured(&raw);
-        state.member.tell(&raw, state.controller.tells(&mi));
+        let (known, mi, decision) = state.member.answer(&mut state.controller, &raw);
         state.count(&raw, &decision);
         if stats.live.explains() {
             stats.live.note(sock_id, || Interval {

@@ -288,11 +288,10 @@ impl Controller {
 
     /// Four rates, and the one to hold then.
     fn run_to(&mut self, rates: [Rate; 4], hold: Rate, length: Micros) -> Command {
-        let bounded = |rate: Rate| rate.within(self.params.min_rate, self.params.max_rate);
         self.plan = Plan {
             number: Plan::next_number(self.plan.number),
-            rates: rates.map(bounded),
-            hold: bounded(hold),
+            rates: rates.map(|rate| self.allowed(rate)),
+            hold: self.allowed(hold),
             length: length.min(INTERVAL_MAX),
         };
         self.cwnd = self.window();
@@ -323,6 +322,11 @@ impl Controller {
             near_edge: Rate::from_bytes_in(pkts, self.est.srtt().max(self.params.mi_min)),
             shared: self.rules.sharing.is_shared(&self.params),
         }
+    }
+
+    /// A rate as far as the parameters allow it, whatever was delivered before.
+    pub(super) fn allowed(&self, rate: Rate) -> Rate {
+        rate.within(self.params.min_rate, self.params.max_rate)
     }
 
     pub(super) fn bounded(&self, rate: Rate) -> Rate {

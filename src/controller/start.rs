@@ -63,7 +63,7 @@ impl Controller {
         }
         if let Some(share) = share {
             let floor = Aimd::floor(srtt, self.est.pkt_bytes(self.mss_bytes));
-            return self.end_start(share.max(floor), Reason::Share);
+            return self.end_start(self.allowed(share.max(floor)), Reason::Share);
         }
         if let Some(rest) = train.rest(init_pkts) {
             self.rate = self.bounded(window_rate * (FIRST_GAIN * rest));
@@ -105,11 +105,6 @@ impl Controller {
     /// than that of others' packets, or has lost the whole window, and the start rate is no evidence of anything.
     pub(super) fn rate_without_rtt(&self) -> Rate {
         self.init_window_in(FIRST_TIMEOUT).min(self.rate * 0.5)
-    }
-
-    /// The rate within the parameters.
-    fn allowed(&self, rate: Rate) -> Rate {
-        rate.within(self.params.min_rate, self.params.max_rate)
     }
 
     pub(super) fn on_startup(&mut self, mi: &Mi) -> Decision {
@@ -160,7 +155,7 @@ impl Controller {
     /// Goes on at this rate, whatever was delivered before.
     fn end_start(&mut self, rate: Rate, reason: Reason) -> Decision {
         let (now, srtt) = (self.est.now(), self.est.srtt());
-        self.rate = self.allowed(rate);
+        self.rate = rate;
         self.rules.started(
             self.rate,
             now,
