@@ -81,7 +81,7 @@ impl Competitor {
     pub fn end(&self, view: &View<'_>) -> Option<End> {
         let over = view.est.now() >= self.until;
         if let Law::Cubic(cubic) = &self.law {
-            let grown = cubic.kept().filter(|_| !view.stands_high());
+            let grown = cubic.kept(view.est);
             let kept = grown.or_else(|| cubic.kept_at_end(view.est).filter(|_| over));
             if let Some(part) = kept {
                 return Some(End::OthersYield(part));
@@ -132,27 +132,43 @@ impl Competitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handbrake::tests::{PKT, RATE, interval, sent_at};
     use crate::params::Params;
 
     #[test]
     fn others_that_yield_end_it_before_its_time() {
         let params = Params::default();
-        let end = |grown: f64, rtt: u64| {
-            let (est, mi) = crate::handbrake::tests::interval(Rate::from_mbit(40.0), rtt, 1);
-            let competitor = Competitor {
-                until: Micros::MAX,
-                law: Law::Cubic(Cubic::new(100.0, &est).grown(grown)),
-            };
-            competitor.end(&View {
-                mi: &mi,
-                est: &est,
-                rate: Rate::from_mbit(40.0),
-                pkt_bytes: 1000.0,
-                params: &params,
-            })
+        // With a window that has grown so much, after intervals that meet these RTTs, one every 50 ms.
+        let end = |grown: f64, rtts: &[u64]| {
+            let (mut est, _) = interval(RATE, rtts[0], 1);
+            let mut cubic = Cubic::new(100.0, &est);
+            let mut end = None;
+            for (i, &rtt) in (1..).zip(rtts) {
+                let mi = sent_at(&mut est, 500_000 + i * 50_000, 200, |_| rtt);
+                let view = View {
+                    mi: &mi,
+                    est: &est,
+                    rate: RATE,
+                    pkt_bytes: PKT,
+                    params: &params,
+                };
+                cubic.on_mi(&view, None);
+                let competitor = Competitor {
+                    until: Micros::MAX,
+                    law: Law::Cubic(cubic.grown(grown)),
+                };
+                end = competitor.end(&view);
+            }
+            end
         };
-        assert_eq!(end(4.0, 55_000), Some(End::OthersYield(0.25)));
-        assert_eq!(end(2.9, 55_000), None, "it may be Cubic's plateau");
-        assert_eq!(end(4.0, 75_000), None, "nobody yields to a queue of 35 ms");
+        let yielded = Some(End::OthersYield(0.25));
+        assert_eq!(end(4.0, &[55_000; 10]), yielded);
+        assert_eq!(end(2.9, &[55_000; 10]), None, "it may be Cubic's plateau");
+        assert_eq!(end(4.0, &[75_000; 10]), None, "nobody yields to 35 ms");
+        assert_eq!(end(4.0, &[55_000; 4]), None, "as BBR does for a moment");
+        let dips = [
+            75_000, 75_000, 41_000, 41_000, 41_000, 41_000, 41_000, 75_000,
+        ];
+        assert_eq!(end(4.0, &dips), None, "which is over");
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn sent(rtt: impl Fn(u64) -> u64) -> (Estimator, Mi) {
 }
 
 /// 100 packets, one each `gap_us`, reported at `at`.
-pub(super) fn sent_at(est: &mut Estimator, at: u64, gap_us: u64, rtt: impl Fn(u64) -> u64) -> Mi {
+pub(crate) fn sent_at(est: &mut Estimator, at: u64, gap_us: u64, rtt: impl Fn(u64) -> u64) -> Mi {
     let acks: Vec<_> = (0..100).map(|i| (i * gap_us, rtt(i), 0)).collect();
     let asked = Rate::from_bytes_in(PKT, Micros::new(gap_us));
     est.observe(&report(33, at, &acks, 100 * gap_us), context(Some(asked)))
