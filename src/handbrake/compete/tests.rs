@@ -195,25 +195,6 @@ fn a_fall_below_an_adopted_rtt_makes_it_doubtful() {
 }
 
 #[test]
-fn a_climber_that_has_given_up_its_rate_to_a_queue_competes() {
-    let params = Params::default();
-    let after = |had: f64| {
-        let mut rule = CompeteRule {
-            from: RATE * had,
-            ..CompeteRule::default()
-        };
-        // Cubic's sawtooth: the queue goes down again and again, and stays above 3/4 of the path's 40 ms.
-        let rtts = [95_000, 80_000].into_iter().cycle().take(9);
-        rtts.map(|rtt| back_off(&mut rule, &params, rtt))
-            .collect::<Vec<_>>()
-    };
-    let at_once = RATE * AT_ONCE;
-    assert!(matches!(after(17.0)[8], Effect::Competitor { from, .. } if from == at_once));
-    assert_eq!(after(17.0)[..8], [Effect::Fine; 8], "not before");
-    assert_eq!(after(15.0), [Effect::Fine; 9], "it has not given up enough");
-}
-
-#[test]
 fn back_offs_that_lower_the_queue_are_no_suspicion() {
     let (params, mut rule) = (Params::default(), CompeteRule::default());
     for rtt in [78_000, 70_000, 62_000, 79_000, 71_000, 63_000] {
@@ -322,13 +303,20 @@ fn a_queue_that_stands_through_a_dozen_back_offs_is_a_competitors() {
         let rtt = if k.is_multiple_of(2) { 64_000 } else { 58_000 };
         back_off(rule, &params, rtt)
     };
-    let mut rule = CompeteRule::default();
-    let effects: Vec<_> = (0..12).map(|k| back_off(&mut rule, k)).collect();
-    assert_eq!(effects[..11], [Effect::Fine; 11]);
-    assert!(
-        matches!(effects[11], Effect::Competitor { .. }),
-        "{effects:?}"
-    );
+    let effects = |had: f64| {
+        let mut rule = CompeteRule {
+            from: RATE * had,
+            ..CompeteRule::default()
+        };
+        (0..12).map(|k| back_off(&mut rule, k)).collect::<Vec<_>>()
+    };
+    assert_eq!(effects(2.0)[..11], [Effect::Fine; 11]);
+    let begins_at = |had| match effects(had)[11] {
+        Effect::Competitor { from, .. } => from,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(begins_at(2.0), RATE * 2.0, "what it had");
+    assert_eq!(begins_at(17.0), RATE * AT_ONCE, "but not much more at once");
     // A crowd's queue is tolerable after a few.
     let mut rule = CompeteRule::default();
     for k in 0..100 {
