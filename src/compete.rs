@@ -8,11 +8,11 @@
 //!   one that empties every ten seconds      BBR's model ([`bbr`])
 //! ```
 //!
-//! A flow that goes on growing without a loss by Cubic's law, while no high queue stands, takes what others yield: they
-//! are none that fill the queue. So does one whose rate has grown at the end of its time, whatever stands: beside Cubic
-//! packets were lost by then, or the queue grew more than the window; beside BBR it was let out. The competition is
-//! then over, and the flow goes back to what it had before that growth. It is over as well, at the present rate, when
-//! the compete handbrake finds that more is lost than beside Cubic.
+//! A flow that goes on growing without a loss by Cubic's law, while no high queue stands for longer than one of BBR's
+//! probes, takes what others yield: they are none that fill the queue. So does one whose rate has grown at the end of
+//! its time, whatever stands: beside Cubic packets were lost by then, or the queue grew more than the window; beside
+//! BBR it was let out. The competition is then over, and the flow goes back to what it had before that growth. It is
+//! over as well, at the present rate, when the compete handbrake finds that more is lost than beside Cubic.
 
 mod bbr;
 mod cubic;
