@@ -132,7 +132,7 @@ impl Competitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handbrake::tests::{PKT, RATE, interval, sent_at};
+    use crate::handbrake::tests::{RATE, interval, sent_at, view};
     use crate::params::Params;
 
     #[test]
@@ -140,18 +140,12 @@ mod tests {
         let params = Params::default();
         // With a window that has grown so much, after intervals that meet these RTTs, one every 50 ms.
         let end = |grown: f64, rtts: &[u64]| {
-            let (mut est, _) = interval(RATE, rtts[0], 1);
-            let mut cubic = Cubic::new(100.0, &est);
+            let mut seen = interval(RATE, rtts[0], 1);
+            let mut cubic = Cubic::new(100.0, &seen.0);
             let mut end = None;
             for (i, &rtt) in (1..).zip(rtts) {
-                let mi = sent_at(&mut est, 500_000 + i * 50_000, 200, |_| rtt);
-                let view = View {
-                    mi: &mi,
-                    est: &est,
-                    rate: RATE,
-                    pkt_bytes: PKT,
-                    params: &params,
-                };
+                seen.1 = sent_at(&mut seen.0, 500_000 + i * 50_000, 200, |_| rtt);
+                let view = view(&params, &seen);
                 cubic.on_mi(&view, None);
                 let competitor = Competitor {
                     until: Micros::MAX,

@@ -5,13 +5,13 @@
 //! to the same address know better. This is the ensemble sharing of RFC 9040, where a flow alone cannot find out:
 //!
 //! ```text
-//!   every flow tells with each report       its smallest RTT, the longest RTT of the interval and the last, what
+//!   every flow tells with each report       its smallest RTT, the longest RTTs of the last two intervals, what
 //!                                           arrives, and what its first ACKs said the path carries
 //!   one that starts, or starts again, asks, and hears of those whose RTTs are what it meets itself
 //!       the smallest of their RTTs          so that it sees the queue, and its start ends as before a queue of its own
 //!       what each would have with one more  no start ends below one and a half of that
 //!   one that sees a queue that no action empties asks, too
-//!       whether they have most of the path  then the queue is theirs, and there is nobody to compete with
+//!       whether they have all of the path   then the queue is theirs, and there is nobody to compete with
 //! ```
 //!
 //! Where a queue stands already when the first ACKs are in, there is nothing to find out: the start ends there, with a

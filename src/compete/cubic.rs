@@ -89,8 +89,8 @@ pub(super) struct Cubic {
     /// The longest queue, and whether it was let out.
     longest: Micros,
     emptied: bool,
-    /// Since when no high queue stands; zero if one does.
-    low_since: Micros,
+    /// Since when no high queue stands, unless one does.
+    low_since: Option<Micros>,
 }
 
 impl Cubic {
@@ -111,17 +111,17 @@ impl Cubic {
             first_srtt: est.srtt(),
             longest: Micros::ZERO,
             emptied: false,
-            low_since: Micros::ZERO,
+            low_since: None,
         }
     }
 
     /// Which part of the window it had before it grew so much, at no high queue, that others must yield to it, if it
     /// did.
     pub(super) fn kept(&self, est: &Estimator) -> Option<f64> {
-        let low_for = est.now() - self.low_since;
-        let is_low = self.low_since > Micros::ZERO && low_for >= LOW_FOR + est.srtt() * LOW_RTTS;
+        let long = LOW_FOR + est.srtt() * LOW_RTTS;
+        let is_low = |since: Micros| est.now() - since >= long;
         let grown = self.window_pkts > self.base_pkts * GROWN;
-        (grown && is_low).then(|| self.base_pkts / self.window_pkts)
+        (grown && self.low_since.is_some_and(is_low)).then(|| self.base_pkts / self.window_pkts)
     }
 
     /// The same at the end of its time: who fills the queue makes it longer sooner than a window beside it grows, until
@@ -152,11 +152,7 @@ impl Cubic {
         if mi.rtt.is_some() {
             let queue = view.standing_queue();
             self.longest = self.longest.max(queue);
-            if view.stands_high() {
-                self.low_since = Micros::ZERO;
-            } else if self.low_since == Micros::ZERO {
-                self.low_since = now;
-            }
+            self.low_since = (!view.stands_high()).then(|| self.low_since.unwrap_or(now));
             self.emptied |= queue < self.longest * EMPTY;
         }
         let class = est.class(mi);
