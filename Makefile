@@ -48,6 +48,7 @@ install: $(PROGRAM)
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/completions/pk3c-ccp.fish
 	install -D -m 644 -t $(DESTDIR)$(DOC) README.md
 	install -D -m 644 -t $(DESTDIR)$(DOC)/docs docs/*.md
+	install -D -m 644 -t $(DESTDIR)$(DOC)/docs/changes docs/changes/*.md
 	install -D -m 644 -t $(DESTDIR)$(DOC)/docs/images docs/images/*
 	install -D -m 644 -t $(DESTDIR)$(DOC)/scenarios scenarios/*.toml
 	install -D -m 644 -t $(DESTDIR)$(DOC)/ccp-kernel ccp-kernel/README.md

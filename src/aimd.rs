@@ -127,14 +127,14 @@ const ALONE_AFTER: u8 = 3;
 /// Packets per RTT below which the climb is a whole packet per RTT, and a cut is soon regained.
 const TINY_PKTS: f64 = 8.0;
 /// Climb in packets per RTT, below that and above; and beyond the edge, as a part of the window, at least. Source:
-/// simulated on 193 random paths, see docs/history.md: with whole packets beyond the edge tiny windows lose half as
-/// much again as Cubic's.
+/// simulated on 193 random paths, see docs/changes/earlier.md: with whole packets beyond the edge tiny windows lose half
+/// as much again as Cubic's.
 const TINY_CLIMB: f64 = 1.0;
 const CLIMB: f64 = 0.5;
 const EDGE_CLIMB_PART: f64 = 1.0 / 16.0;
 const EDGE_CLIMB_MIN: f64 = 0.25;
 /// The part of so many packets that is lost slows a tiny window's climb beyond the edge, from this on, by so many times
-/// what is beyond; all of that from this part of the tolerated queue on. Source: simulated, see docs/performance.md
+/// what is beyond; all of that from this part of the tolerated queue on. Source: simulated, see docs/changes/crowds.md
 /// ("Slower where a crowd loses"): crowds of 30 to 100 flows lose 4.71 % for 5.05. Below the edge as well, whatever the
 /// queue, it is 4.29 %, but where others pause .87 of the path are used for .95; with the queue alone 4.51 % and .91.
 const SLOW_PKTS: f64 = 100.0;

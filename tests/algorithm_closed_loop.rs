@@ -188,7 +188,7 @@ fn thirty_flows_share_although_the_last_find_a_full_queue() {
             ..Path::new(100.0, 40.0)
         },
         |out| {
-            // The large flows of a crowd become small only slowly (docs/history.md, shared queues).
+            // The large flows of a crowd become small only slowly (docs/changes/earlier.md, shared queues).
             assert!(out.jain(20.0, 40.0) >= 0.85);
             assert!(out.share(0.0, 40.0) >= 0.88);
         },

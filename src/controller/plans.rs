@@ -33,8 +33,8 @@ pub(super) const FIRST_REPORT: Micros = Micros::new(20);
 const WINDOW_GAIN: f64 = 2.0;
 const STARTUP_WINDOW_GAIN: f64 = 2.5;
 /// Times what arrives in an RTT; with what the rate sends in the smallest RTT this is the largest window of Vivace and
-/// of the climber. Source: simulated, see docs/history.md: crowds lose a tenth less. With 1.2 they lose still less, but
-/// their queue goes more slowly, and flows compete with it.
+/// of the climber. Source: simulated, see docs/changes/earlier.md: crowds lose a tenth less. With 1.2 they lose still
+/// less, but their queue goes more slowly, and flows compete with it.
 const ARRIVED_GAIN: f64 = 1.5;
 /// Packets that the fast start may have in flight beyond the initial window, per packet delivered. Slow start has 1; a
 /// ramp that doubles per RTT needs 1, and some room for ACKs that come late. The initial window counts as delivered
