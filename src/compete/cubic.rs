@@ -22,6 +22,7 @@
 
 use crate::estimate::{Estimator, LossClass};
 use crate::handbrake::View;
+use crate::handbrake::compete::dips::{EMPTY, PROBE};
 use crate::plan::Reason;
 use crate::units::{Micros, Rate};
 
@@ -39,10 +40,9 @@ const GROWTH_MAX: f64 = 1.5;
 /// Jain's index .96 to .99 over four seeds; and without "at no high queue" four flows beside four Cubics, which begin
 /// with a hundredth of the path, get .33 of it instead of .45.
 const GROWN: f64 = 3.0;
-/// For so long, and so many RTTs, no high queue must have stood then: BBR lets it out for as long, and for an RTT.
+/// For one of BBR's probes, and so many RTTs, no high queue must have stood then: in a probe BBR's queue is gone, too.
 /// Source: simulated, 33 paths beside BBR, three seeds: own share within .40 and .57 in .515 of the runs without, .576
-/// with it; 1 s and 2 s are no better.
-const LOW_FOR: Micros = Micros::new(200_000);
+/// with it; 1 s and 2 s in place of a probe are no better.
 const LOW_RTTS: f64 = 4.0;
 /// Growth of the rate over a whole competition, without a loss and without a queue that was let out, that shows the
 /// same however high the queue stands; and how long that must have been: BBR lets it out every ten seconds. Source:
@@ -51,8 +51,6 @@ const LOW_RTTS: f64 = 4.0;
 /// cycles are longer.
 const TAKEN: f64 = 1.5;
 const LONG_ENOUGH: Micros = Micros::new(10_000_000);
-/// Part of the longest queue that is left of one that was let out. Source: as of BBR's dips.
-const EMPTY: f64 = 0.2;
 /// Part of the path that is no more than a share, and what of the rest a window gives back per RTT. Source: simulated,
 /// 41 paths beside Cubic and 33 beside BBR, six seeds: own share within .40 and .57 in .585 and .399 of the runs
 /// without, .671 and .571 with it; with .5 .650 and .551, with .55 .659 and .551, which .5 per RTT leaves as they are.
@@ -118,7 +116,7 @@ impl Cubic {
     /// Which part of the window it had before it grew so much, at no high queue, that others must yield to it, if it
     /// did.
     pub(super) fn kept(&self, est: &Estimator) -> Option<f64> {
-        let long = LOW_FOR + est.srtt() * LOW_RTTS;
+        let long = PROBE + est.srtt() * LOW_RTTS;
         let is_low = |since: Micros| est.now() - since >= long;
         let grown = self.window_pkts > self.base_pkts * GROWN;
         (grown && self.low_since.is_some_and(is_low)).then(|| self.base_pkts / self.window_pkts)

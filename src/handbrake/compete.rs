@@ -45,7 +45,7 @@
 //! queue empty, or they lose too much. Where RTTs jitter, one that is far below the others makes a longer path
 //! doubtful, which is then competed with until the window of the smallest RTT ends.
 
-mod dips;
+pub(crate) mod dips;
 mod rise;
 
 use super::View;
@@ -190,9 +190,9 @@ pub struct CompeteRule {
     rise: Rise,
     /// Whether it empties as BBR's does.
     dips: Dips,
-    /// When the first queue action was whose queue still stands; zero for none.
-    suspected: Micros,
-    /// The highest of the smallest RTTs since then; zero for none.
+    /// When the first queue action was whose queue still stands.
+    suspected: Option<Micros>,
+    /// The highest of the smallest RTTs since then.
     highest: Micros,
     /// What was [lost beyond Cubic's](lost_beyond_cubic) since the queue was last empty, or others yielded.
     lost_beyond: f32,
@@ -217,7 +217,7 @@ impl CompeteRule {
     /// Whether a queue stands that may be somebody else's.
     #[must_use]
     pub fn suspects(&self) -> bool {
-        self.suspected > Micros::ZERO
+        self.suspected.is_some()
     }
 
     /// Whether the flow and others to the same address have all of the path, as far as they know: asked for while it
@@ -293,7 +293,7 @@ impl CompeteRule {
         self.met = 0;
         self.missed = 0;
         self.in_a_row = 0;
-        (self.suspected, self.lost_beyond) = (Micros::ZERO, 0.0);
+        (self.suspected, self.lost_beyond) = (None, 0.0);
         self.highest = Micros::ZERO;
         self.gone_since = Micros::ZERO;
     }
@@ -301,12 +301,12 @@ impl CompeteRule {
     /// Suspicion begins anew where the queue falls by more than those would let it who fill it. A flow that has
     /// competed had a part of the queue itself.
     fn note_yielding(&mut self, rtt: &RttStats, view: &View<'_>) {
-        if self.suspected == Micros::ZERO || self.window_pkts.is_some() {
+        if self.suspected.is_none() || self.window_pkts.is_some() {
             return;
         }
         self.highest = self.highest.max(rtt.min);
         if rtt.min < self.highest * CUBIC_LEAVES {
-            (self.suspected, self.highest) = (view.est.now(), rtt.min);
+            (self.suspected, self.highest) = (Some(view.est.now()), rtt.min);
             self.lost_beyond = 0.0;
             (self.in_a_row, self.in_vain) = (0, 0);
         }
@@ -399,16 +399,15 @@ impl CompeteRule {
 
     /// The first action begins the suspicion; the highest rate is what the flow had before it yielded.
     fn suspect(&mut self, view: &View<'_>) {
-        if self.suspected == Micros::ZERO {
-            self.suspected = view.est.now();
-        }
+        self.suspected.get_or_insert(view.est.now());
         self.from = self.from.max(view.rate);
     }
 
     /// Whether the suspicion is old enough, or was confirmed before, it is no crowd's queue nor that of flows to the
     /// same address, and competing is allowed.
     fn may_compete(&self, view: &View<'_>) -> bool {
-        let lasted = view.est.now() - self.suspected >= SUSPECTED_FOR;
+        let is_long = |since| view.est.now() - since >= SUSPECTED_FOR;
+        let lasted = self.suspected.is_some_and(is_long);
         let crowded = self.lost_beyond > 0.0;
         let others = !crowded && !self.is_all_ours;
         (self.window_pkts.is_some() || lasted) && others && !is_off(view.params)

@@ -29,11 +29,11 @@ use crate::units::Micros;
 /// in which it sees an RTT. Source: Linux `bbr_min_rtt_win_sec`, `bbr_probe_rtt_mode_ms`; simulated, dips begin 10.03 s
 /// to 10.2 s + 3 RTTs apart, and measured, on Linux 6.18 and a path of 40 ms, 10.26 to 10.36 s.
 const EVERY: Micros = Micros::new(10_000_000);
-const PROBE: Micros = Micros::new(200_000);
+pub(crate) const PROBE: Micros = Micros::new(200_000);
 const APART_RTTS: f64 = 3.0;
 const APART_LATE: Micros = Micros::new(100_000);
 /// A dip leaves less than this part of the queue, and it is over when this part of it stands again.
-const EMPTY: f32 = 0.2;
+pub(crate) const EMPTY: f64 = 0.2;
 const BACK: f32 = 0.25;
 /// It lasts half a probe at least, since it begins when the queue is gone and may end with the next interval; a probe,
 /// so many RTTs and so much more at most.
@@ -146,7 +146,7 @@ impl Dips {
         }
         if let Some((before, tells)) = self.steady()
             && before > least
-            && standing < before * EMPTY
+            && standing < before * EMPTY as f32
         {
             self.now = Some(Dip {
                 since: now,

@@ -21,7 +21,7 @@ fn back_off(rule: &mut CompeteRule, params: &Params, rtt: u64) -> Effect {
 
 /// Half a second passes, in which the queue goes on standing if it stood.
 fn wait(rule: &mut CompeteRule) {
-    rule.suspected = rule.suspected.min(Micros::new(1));
+    rule.suspected = rule.suspected.map(|since| since.min(Micros::new(1)));
 }
 
 fn with_view<T>(
