@@ -438,6 +438,7 @@ impl Controller {
         let view = self.view(mi);
         let calm = matches!(&self.phase, Phase::Aimd(climber) if climber.is_calm(&view));
         if calm && !self.is_low(self.params.low_exit) {
+            self.rules.restart.climbed(self.rate);
             let command = self.settle();
             return self.decide(self.settled_reason(), Some(command));
         }

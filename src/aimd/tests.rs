@@ -352,8 +352,19 @@ fn it_is_calm_when_losses_have_long_been_rare() {
     assert!(!is_calm(climber, &mut est, 10_000, RATE));
     assert!(is_calm(climber, &mut est, 600_000, RATE), "60 RTTs later");
     let wide = RATE * 200.0;
-    assert!(!is_calm(climber, &mut est, 600_001, wide), "200 packets");
-    assert!(is_calm(climber, &mut est, 1_300_000, wide));
+    assert!(!is_calm(climber, &mut est, 1_300_000, wide), "200 packets");
+    assert!(is_calm(climber, &mut est, 2_500_000, wide));
+    let params = Params::default();
+    let mut est = Estimator::new(&params);
+    est.assume_rtt(Micros::from_millis(20));
+    est.observe(&report(9, 1, &[(0, 22_500, 0); 8], 1000), context(None));
+    let mi = est.observe(
+        &report(9, 4_000_000, &[(0, 20_000, 0)], 1000),
+        context(None),
+    );
+    assert!(est.has_small_buffer());
+    let view = View::new(&mi, &est, wide * 0.5, PKT, &params);
+    assert!(climber.is_calm(&view), "a buffer of several bursts");
 }
 
 /// A window of 100 packets at a buffer of one, whose queue no RTT shows; intervals of an RTT of 100 ms.

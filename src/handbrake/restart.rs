@@ -83,6 +83,11 @@ impl RestartRule {
         }
     }
 
+    /// The climber has long met no losses of others: the path bears its rate, whatever pushed back before.
+    pub fn climbed(&mut self, rate: Rate) {
+        self.known = Some(rate);
+    }
+
     /// A timeout ends a restart that may be running: it tells nothing of the path.
     pub fn timed_out(&mut self) {
         self.from = Rate::ZERO;
@@ -202,6 +207,18 @@ mod tests {
         let mut rule = RestartRule::default();
         rule.started(RATE * 0.7, Micros::ZERO);
         assert_eq!(check(&mut rule, &off, &free), None);
+    }
+
+    #[test]
+    fn what_a_climber_reached_is_what_the_path_bears() {
+        let params = Params::default();
+        let free = interval(RATE, 41_000, 1);
+        let mut rule = RestartRule::default();
+        rule.started(RATE * 0.7, Micros::ZERO);
+        rule.climbed(RATE);
+        assert_eq!(check(&mut rule, &params, &free), None);
+        rule.climbed(RATE * 0.7);
+        assert_eq!(check(&mut rule, &params, &free), Some(CAREFUL));
     }
 
     #[test]
