@@ -14,7 +14,9 @@
 //! ```
 //!
 //! Equal additions and multiplicative cuts make flows equal (Chiu and Jain, 1989). This contains upstream's "fast
-//! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs.
+//! moving". The climb hands back to Vivace above 25 packets per RTT, and not before losses have been rare for 50 RTTs;
+//! a wide window at a small buffer, which climbs slowly, waits for longer, and twice as long where Vivace would lose by
+//! its bursts.
 //!
 //! The edge is what arrived when it last backed off. Up to there a tiny window climbs fast; beyond, a packet more is an
 //! eighth to half of what it has, and stands in the queue before a report tells of it.

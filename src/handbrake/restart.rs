@@ -2,8 +2,8 @@
 //!
 //! Vivace finds freed capacity by steps of at most a quarter per two RTTs, which takes a minute where a long fat path
 //! grew tenfold, or where a fast start ended too early (at a burst of random loss, say). The rule remembers what the
-//! path bore when it last pushed back. Delivery far beyond that, with nothing pushing back, is another path: the fast
-//! start goes on from the present rate, more carefully than the first one.
+//! path bore when it last pushed back, or when a climber handed back. Delivery far beyond that, with nothing pushing
+//! back, is another path: the fast start goes on from the present rate, more carefully than the first one.
 //!
 //! A flow that has the path to itself need not wait for a quarter. Each of its steps beyond the capacity makes the
 //! queue grow by as much: that tells that the path is its own, and what arrives then is the edge. If later more than
@@ -83,7 +83,7 @@ impl RestartRule {
         }
     }
 
-    /// The climber has long met no losses of others: the path bears its rate, whatever pushed back before.
+    /// The climber has long met no congestive loss: the path bears its rate, whatever it bore before.
     pub fn climbed(&mut self, rate: Rate) {
         self.known = Some(rate);
     }
