@@ -1,14 +1,17 @@
 //! Tests that measure real time on a machine which others use too.
 //!
 //! Load from elsewhere can spoil a measurement, but not improve it: a bound that holds in one of three attempts is
-//! kept. What must hold on any machine (bytes, counts, states) is asserted as usual, and a failed assertion ends the
-//! test at once. What was stolen of the processors' time is told with a bound that was missed: whether the machine was
-//! at fault.
+//! kept. An attempt in which the machine's host took processors away does not count, and five may be lost so. What must
+//! hold on any machine (bytes, counts, states) is asserted as usual, and a failed assertion ends the test at once.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 
+/// Attempts that count, and how many at most do not, in which more than this part of the processors' time was stolen.
+/// Source of the part: in four attempts of one day in which the emulator was late it was 2.7 to 5.8 %.
 const ATTEMPTS: u32 = 3;
+const SPOILED_MAX: u32 = 5;
+const SPOILS: f64 = 0.01;
 
 struct Missed(String);
 
@@ -30,26 +33,45 @@ macro_rules! measured {
     };
 }
 
-/// Runs a test until its measured bounds hold once, three times at most. Bounds that were missed are printed.
+/// Runs a test until its measured bounds hold once, three times at most, and up to five times more where processors
+/// were taken away meanwhile. Bounds that were missed are printed.
 ///
 /// # Panics
 /// With the message of the last attempt, if none held; with any other panic of the test at once.
 pub fn attempts(test: impl Fn()) {
-    for attempt in 1..=ATTEMPTS {
-        let before = CpuTime::now();
+    attempts_by(CpuTime::now, test);
+}
+
+fn attempts_by(clock: impl Fn() -> Option<CpuTime>, test: impl Fn()) {
+    let (mut counted, mut spoiled) = (0, 0);
+    loop {
+        let before = clock();
         let Err(cause) = catch_unwind(AssertUnwindSafe(&test)) else {
             return;
         };
-        match cause.downcast::<Missed>() {
-            Ok(missed) => {
-                let stolen = CpuTime::stolen_since(before);
-                println!("attempt {attempt} of {ATTEMPTS}: {}{stolen}", missed.0);
-                if attempt == ATTEMPTS {
-                    panic!("in all of {ATTEMPTS} attempts: {}{stolen}", missed.0);
-                }
-            }
+        let missed = match cause.downcast::<Missed>() {
+            Ok(missed) => missed.0,
             Err(other) => resume_unwind(other),
+        };
+        let stolen = before
+            .zip(clock())
+            .map(|(before, now)| now.stolen_since(before));
+        if stolen.is_some_and(|part| part > SPOILS) && spoiled < SPOILED_MAX {
+            spoiled += 1;
+        } else {
+            counted += 1;
         }
+        let remark = stolen.map_or(String::new(), |part| {
+            format!(
+                " ({:.1} % of the processors' time was stolen)",
+                part * 100.0
+            )
+        });
+        println!("attempt {}: {missed}{remark}", counted + spoiled);
+        assert!(
+            counted < ATTEMPTS,
+            "in {ATTEMPTS} attempts, and {spoiled} that do not count: {missed}{remark}"
+        );
     }
 }
 
@@ -83,15 +105,10 @@ impl CpuTime {
         })
     }
 
-    /// Which part was stolen since then, as a remark; empty where that is unknown.
-    fn stolen_since(before: Option<Self>) -> String {
-        let Some((before, now)) = before.zip(Self::now()) else {
-            return String::new();
-        };
-        let all = now.all.saturating_sub(before.all).max(1);
-        let stolen = now.stolen.saturating_sub(before.stolen);
-        let percent = 100.0 * stolen as f64 / all as f64;
-        format!(" ({percent:.1} % of the processors' time was stolen)")
+    /// Which part was stolen since then.
+    fn stolen_since(self, before: Self) -> f64 {
+        let all = self.all.saturating_sub(before.all).max(1);
+        self.stolen.saturating_sub(before.stolen) as f64 / all as f64
     }
 }
 
@@ -100,16 +117,27 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// How often a test ran, and whether it passed.
-    fn run(test: impl Fn(u32)) -> (u32, bool) {
+    /// How often a test ran, and whether it passed, where so many of 100 ticks are stolen in every attempt.
+    fn run_where_stolen(stolen: u64, test: impl Fn(u32)) -> (u32, bool) {
         let count = Cell::new(0);
+        let clock = || {
+            let attempts = u64::from(count.get());
+            Some(CpuTime {
+                all: 100 * attempts,
+                stolen: stolen * attempts,
+            })
+        };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            attempts(|| {
+            attempts_by(clock, || {
                 count.set(count.get() + 1);
                 test(count.get());
             });
         }));
         (count.get(), outcome.is_ok())
+    }
+
+    fn run(test: impl Fn(u32)) -> (u32, bool) {
+        run_where_stolen(0, test)
     }
 
     #[test]
@@ -118,6 +146,20 @@ mod tests {
         assert_eq!(run(|n| measured!(n == 3, "{n}")), (3, true));
         assert_eq!(run(|_| measured!(false, "never")), (3, false));
         assert_eq!(run(|n| assert_eq!(n, 2)), (1, false));
+    }
+
+    #[test]
+    fn where_processors_are_taken_away_it_is_tried_more_often() {
+        assert_eq!(run_where_stolen(3, |n| measured!(n == 8, "{n}")), (8, true));
+        assert_eq!(
+            run_where_stolen(3, |_| measured!(false, "never")),
+            (8, false)
+        );
+        assert_eq!(
+            run_where_stolen(1, |n| measured!(n == 8, "{n}")),
+            (3, false)
+        );
+        assert_eq!(run_where_stolen(3, |n| assert_eq!(n, 2)), (1, false));
     }
 
     #[test]
@@ -130,6 +172,11 @@ mod tests {
         assert_eq!(CpuTime::parse(stat), Some(told));
         assert_eq!(CpuTime::parse("cpu  10 1 2 80\n"), None);
         assert_eq!(CpuTime::parse("intr 1 2 3\n"), None);
-        assert!(CpuTime::stolen_since(CpuTime::now()).contains(" % of the processors' time"));
+        let later = CpuTime {
+            all: 300,
+            stolen: 15,
+        };
+        assert!((later.stolen_since(told) - 0.05).abs() < 1e-9);
+        assert!(CpuTime::now().is_some_and(|now| now.all > 0));
     }
 }
