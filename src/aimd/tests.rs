@@ -339,32 +339,30 @@ fn losses_before_a_cut_do_not_count_after_it() {
 
 #[test]
 fn it_is_calm_when_losses_have_long_been_rare() {
-    let mut est = Estimator::new(&Params::default());
-    est.assume_rtt(Micros::from_millis(10));
     let params = Params::default();
-    let is_calm = |climber: Aimd, est: &mut Estimator, at, rate| {
-        let mi = est.observe(&report(9, at, &[(0, 10_000, 0)], 1000), context(None));
+    let mut est = Estimator::new(&params);
+    est.assume_rtt(Micros::from_millis(10));
+    let is_calm_at = |rtt, climber: Aimd, est: &mut Estimator, at, rate| {
+        let mi = est.observe(&report(9, at, &[(0, rtt, 0)], 1000), context(None));
         let view = View::new(&mi, est, rate, PKT, &params);
         climber.is_calm(&view)
     };
+    let is_calm =
+        |climber, est: &mut Estimator, at, rate| is_calm_at(10_000, climber, est, at, rate);
     assert!(is_calm(Aimd::default(), &mut est, 1, RATE));
     let climber = Aimd::after_loss(est.now(), est.srtt());
     assert!(!is_calm(climber, &mut est, 10_000, RATE));
     assert!(is_calm(climber, &mut est, 600_000, RATE), "60 RTTs later");
     let wide = RATE * 200.0;
-    assert!(!is_calm(climber, &mut est, 1_300_000, wide), "200 packets");
+    assert!(!is_calm(climber, &mut est, 600_001, wide), "200 packets");
+    assert!(!is_calm(climber, &mut est, 1_300_000, wide));
     assert!(is_calm(climber, &mut est, 2_500_000, wide));
-    let params = Params::default();
     let mut est = Estimator::new(&params);
     est.assume_rtt(Micros::from_millis(20));
     est.observe(&report(9, 1, &[(0, 22_500, 0); 8], 1000), context(None));
-    let mi = est.observe(
-        &report(9, 4_000_000, &[(0, 20_000, 0)], 1000),
-        context(None),
-    );
+    let calm = is_calm_at(20_000, climber, &mut est, 4_000_000, wide * 0.5);
     assert!(est.has_small_buffer());
-    let view = View::new(&mi, &est, wide * 0.5, PKT, &params);
-    assert!(climber.is_calm(&view), "a buffer of several bursts");
+    assert!(calm, "a buffer of several bursts");
 }
 
 /// A window of 100 packets at a buffer of one, whose queue no RTT shows; intervals of an RTT of 100 ms.

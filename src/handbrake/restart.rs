@@ -182,13 +182,19 @@ mod tests {
 
     const CAREFUL: Action = Action::Restart { at_once: false };
 
+    /// After a fast start that ended at .7 of the rate.
+    fn begun_low() -> RestartRule {
+        let mut rule = RestartRule::default();
+        rule.started(RATE * 0.7, Micros::ZERO);
+        rule
+    }
+
     /// 100 packets in 20 ms are 5 MB/s; the RTT tells whether the path pushes back.
     #[test]
     fn delivery_beyond_what_the_path_bore_starts_fast_again() {
         let params = Params::default();
         let (free, full) = (interval(RATE, 41_000, 1), interval(RATE, 70_000, 1));
-        let mut rule = RestartRule::default();
-        rule.started(RATE * 0.7, Micros::ZERO);
+        let mut rule = begun_low();
         assert_eq!(check(&mut rule, &params, &free), Some(CAREFUL));
         assert_eq!(
             check(&mut rule, &params, &full),
@@ -204,8 +210,7 @@ mod tests {
             no_handbrake: "restart".parse().unwrap(),
             ..params
         };
-        let mut rule = RestartRule::default();
-        rule.started(RATE * 0.7, Micros::ZERO);
+        let mut rule = begun_low();
         assert_eq!(check(&mut rule, &off, &free), None);
     }
 
@@ -213,8 +218,7 @@ mod tests {
     fn what_a_climber_reached_is_what_the_path_bears() {
         let params = Params::default();
         let free = interval(RATE, 41_000, 1);
-        let mut rule = RestartRule::default();
-        rule.started(RATE * 0.7, Micros::ZERO);
+        let mut rule = begun_low();
         rule.climbed(RATE);
         assert_eq!(check(&mut rule, &params, &free), None);
         rule.climbed(RATE * 0.7);
@@ -225,8 +229,7 @@ mod tests {
     fn a_restart_in_vain_is_not_repeated_soon() {
         let params = Params::default();
         let free = interval(RATE, 41_000, 1);
-        let mut rule = RestartRule::default();
-        rule.started(RATE * 0.7, Micros::ZERO);
+        let mut rule = begun_low();
         assert_eq!(check(&mut rule, &params, &free), Some(CAREFUL));
         rule.started(RATE * 0.7, free.0.now());
         assert_eq!(check(&mut rule, &params, &free), None, "it pauses");
