@@ -10,6 +10,7 @@
 //!   one that starts, or starts again, asks, and hears of those whose RTTs are what it meets itself
 //!       the smallest of their RTTs          so that it sees the queue, and its start ends as before a queue of its own
 //!       what each would have with one more  no start ends below one and a half of that
+//!       how many take what they can get     so that it divides what its first ACKs say the path carries
 //!   one that sees a queue that no action empties asks, too
 //!       whether they have all of the path   then the queue is theirs, and there is nobody to compete with
 //! ```
@@ -37,6 +38,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What was told counts for so long, and for so many RTTs.
 const RECENT: Micros = Micros::new(1_000_000);
 const RECENT_RTTS: f64 = 2.0;
+/// Who has told nothing for so many RTTs sends nothing now: intervals that tell last one. Source: simulated, 16 paths to
+/// one address on which downloads follow each other: the slowest takes .90 of its time before, 1.47 where all that are
+/// recent count, .97 with 2; 40 crowds lose 2.38, 2.34 and 2.34 %.
+const ACTIVE_RTTS: f64 = 1.5;
 /// RTTs are the same up to this part of them, and this: what a queue grows from one report to the next.
 const SAME_PART: f64 = 0.1;
 const SAME: Micros = Micros::new(1000);
@@ -57,21 +62,27 @@ pub struct Known {
     pub share: Rate,
     /// What the path carries arrives of these flows and the one that hears it, or most of that.
     pub is_all: bool,
+    /// How many of them take what they can get now.
+    pub active: u32,
 }
 
-/// As a record has it: smallest RTT, us, share, bytes/s, and whether they have all.
-impl From<Known> for (u64, u32, bool) {
+/// As a record has it: smallest RTT, us, share, bytes/s, and whether they have all; and how many are active.
+pub type Heard = ((u64, u32, bool), u32);
+
+impl From<Known> for Heard {
     fn from(known: Known) -> Self {
-        (known.rtt_min.us(), known.share.to_wire(), known.is_all)
+        let path = (known.rtt_min.us(), known.share.to_wire(), known.is_all);
+        (path, known.active)
     }
 }
 
-impl From<(u64, u32, bool)> for Known {
-    fn from((rtt_min_us, share, is_all): (u64, u32, bool)) -> Self {
+impl From<Heard> for Known {
+    fn from(((rtt_min_us, share, is_all), active): Heard) -> Self {
         Self {
             rtt_min: Micros::new(rtt_min_us),
             share: Rate::from_bytes_per_sec(share.into()),
             is_all,
+            active,
         }
     }
 }
@@ -206,9 +217,9 @@ impl Member {
         if let Some(own) = own {
             all.add(&own.told);
         }
-        let (mut rtt_min, mut shares) = (None, Sum::default());
+        let (mut rtt_min, mut shares, mut active) = (None, Sum::default(), 0);
         for (place, entry) in places.entries.iter().enumerate() {
-            let Some(Entry { told, .. }) = entry.filter(|entry| entry.is_met(now, rtt)) else {
+            let Some(Entry { at, told, .. }) = entry.filter(|entry| entry.is_met(now, rtt)) else {
                 continue;
             };
             if Some(place) == self.place {
@@ -218,11 +229,13 @@ impl Member {
             all.add(&told);
             if told.is_share {
                 shares.add(&told);
+                active += u32::from(now - at <= rtt * ACTIVE_RTTS);
             }
         }
         let share = Rate::from_bytes_per_sec(shares.arrives / (shares.flows + 1.0));
         let is_all = all.carries > 0.0 && all.arrives >= all.carries * ALL;
-        Some(Known::from((rtt_min?.us(), share.to_wire(), is_all)))
+        let path = (rtt_min?.us(), share.to_wire(), is_all);
+        Some(Known::from((path, active)))
     }
 }
 
@@ -281,15 +294,16 @@ mod tests {
         let asks = || newcomer.ask(&meets(60_000));
         tells(&newcomer, [20_000, 60_000], 50.0);
         assert_eq!(asks(), None, "of itself it learns nothing");
-        let known = |rtt_min, share| Known {
+        let known = |rtt_min, share, active| Known {
             rtt_min: Micros::new(rtt_min),
             share: Rate::from_mbit(share),
             is_all: false,
+            active,
         };
         tells(&first, [40_000, 60_000], 50.0);
-        assert_eq!(asks(), Some(known(40_000, 25.0)));
+        assert_eq!(asks(), Some(known(40_000, 25.0, 1)));
         tells(&second, [50_000, 60_000], 40.0);
-        assert_eq!(asks(), Some(known(40_000, 30.0)));
+        assert_eq!(asks(), Some(known(40_000, 30.0, 2)));
         let limited = Told {
             rtt_min: Micros::new(30_000),
             arrives: Rate::from_mbit(1.0),
@@ -297,7 +311,13 @@ mod tests {
             carries: None,
         };
         third.tell(&meets(60_000), limited);
-        assert_eq!(asks(), Some(known(30_000, 30.0)), "its RTT alone counts");
+        assert_eq!(asks(), Some(known(30_000, 30.0, 2)), "its RTT alone counts");
+        let mut later = meets(60_000);
+        later.a1 += 90_000;
+        assert_eq!(newcomer.ask(&later), Some(known(30_000, 30.0, 2)));
+        later.a1 += 1;
+        let silent = Some(known(30_000, 30.0, 0));
+        assert_eq!(newcomer.ask(&later), silent, "they send nothing now");
         drop((first, second, third));
         assert_eq!(asks(), None, "they have left");
     }

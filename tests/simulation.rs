@@ -565,7 +565,7 @@ fn the_answer_to_a_handshake_tells_what_the_path_carries() {
             .iter()
             .find(|(_, reason, _)| reason == "path-rate")
             .unwrap();
-        assert!((10.0..20.0).contains(rate), "five initial windows: {rate}");
+        assert!((36.0..42.0).contains(rate), "four fifths: {rate}");
         assert!(
             decided.iter().any(|(phase, ..)| phase == "cruise"),
             "{decided:?}"

@@ -4,6 +4,7 @@ use super::Shared;
 use super::fact::{local_and_remote, resume};
 use super::kept::ends;
 use super::state::State;
+use crate::ensemble::Heard;
 use crate::plan::{Command, Decision, Reason};
 use crate::policy::Role;
 use crate::program::{self, REPORT_FIELDS, RawReport};
@@ -145,13 +146,17 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             slot = raw.tag % 32,
             role = state.verdict.role.name(),
         );
-        self.shared.record(|| Line::Report {
-            flow,
-            raw: raw.fields(),
-            mss,
-            stale: decision.reason == Reason::Stale,
-            known: known.map(Into::into),
-            decision: Decided::from(&decision),
+        self.shared.record(|| {
+            let (known, active) = known.map(Heard::from).unzip();
+            Line::Report {
+                flow,
+                raw: raw.fields(),
+                mss,
+                stale: decision.reason == Reason::Stale,
+                known,
+                active: active.unwrap_or(0),
+                decision: Decided::from(&decision),
+            }
         });
         let taken_over = state.take_over(&self.shared, mi.send_rate);
         let command = taken_over.unwrap_or(decision).command;

@@ -11,7 +11,6 @@
 //! pacer a little faster: then each ACK lets go what it acknowledges, and no burst is longer than half of the window.
 //! Trials would show the window, not the path; so the climber steers.
 
-use super::start::FIRST_GAIN;
 use super::{Controller, Phase};
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
@@ -19,7 +18,7 @@ use crate::cruise::Cruise;
 use crate::handbrake;
 use crate::params::Core;
 use crate::plan::{Command, Plan, STARTUP_SLOTS_PER_RTT};
-use crate::startup;
+use crate::startup::{self, FIRST_GAIN};
 use crate::units::{Bytes, Micros, Rate};
 use crate::upstream::Upstream;
 use crate::vivace::{Limits, Vivace};

@@ -406,6 +406,7 @@ impl<R: BufRead> Replay<R> {
                 mss,
                 stale,
                 known,
+                active,
                 decision: recorded,
             } => {
                 let running = self.flow(flow)?;
@@ -413,7 +414,7 @@ impl<R: BufRead> Replay<R> {
                 running.tick(&raw);
                 running.set_mss(mss);
                 let aligned = align(raw, stale, running.plan);
-                let known = known.map(Known::from);
+                let known = known.map(|known| Known::from((known, active)));
                 let changed = running.what_if(|controller| {
                     controller.hear(known);
                     controller.on_report(&aligned)

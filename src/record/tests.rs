@@ -1,5 +1,6 @@
 use super::*;
 use crate::controller::{Controller, FlowStart};
+use crate::ensemble::{Heard, Known};
 use crate::estimate::tests::report;
 use crate::plan::Reason;
 use crate::units::Bytes;
@@ -17,11 +18,7 @@ fn record(name: &str, limit_bytes: u64) -> (PathBuf, usize) {
 }
 
 /// The same of a flow that hears this of others with its first three reports.
-fn record_hearing(
-    known: Option<(u64, u32, bool)>,
-    name: &str,
-    limit_bytes: u64,
-) -> (PathBuf, usize) {
+fn record_hearing(known: Option<Heard>, name: &str, limit_bytes: u64) -> (PathBuf, usize) {
     let path = temporary(name);
     let params = Params {
         start_rate: Rate::from_mbit(8.0),
@@ -65,7 +62,8 @@ fn record_hearing(
             30_000,
         );
         let known = known.filter(|_| round < 3);
-        controller.hear(known.map(Into::into));
+        controller.hear(known.map(Known::from));
+        let (known, active) = known.unzip();
         let decision = controller.on_report(&raw);
         if let Some(Command::Run { plan: new, .. }) = decision.command {
             plan = new.number;
@@ -76,6 +74,7 @@ fn record_hearing(
             mss: None,
             stale: decision.reason == Reason::Stale,
             known,
+            active: active.unwrap_or(0),
             decision: Decided::from(&decision),
         });
     }
@@ -211,6 +210,7 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
                 mss,
                 stale,
                 known,
+                active,
                 decision,
             } => {
                 if raw[0] >= 32 {
@@ -222,6 +222,7 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
                     mss,
                     stale,
                     known,
+                    active,
                     decision,
                 };
                 serde_json::to_string(&line).unwrap()
@@ -235,10 +236,10 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
 
 #[test]
 fn what_others_knew_is_an_input() {
-    let (path, _) = record_hearing(Some((15_000, 2_000_000, false)), "known", 1 << 20);
+    let (path, _) = record_hearing(Some(((15_000, 2_000_000, false), 2)), "known", 1 << 20);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();
-    let heard = ",\"known\":[15000,2000000,false]";
+    let heard = ",\"known\":[15000,2000000,false],\"active\":2";
     assert_eq!(text.matches(heard).count(), 3);
     let differ = |text: &str, changes: &[_]| {
         let all = steps(text, changes).unwrap();

@@ -154,7 +154,7 @@ fn after_train(train: Option<Rate>, rtts: &[u64], lost: u64) -> Vec<Verdict> {
     let params = Params::default();
     let mut est = Estimator::new(&params);
     est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
-    let mut startup = Startup::on_path(Micros::ZERO, train);
+    let mut startup = Startup::new(Micros::ZERO).on_path(Micros::ZERO, train);
     let verdicts = rtts.iter().zip(1..).map(|(&rtt, i)| {
         let rtt = |n| rtt - 1000 + 1000 * (n % 3);
         let mi = slot(&mut est, i * 50_000, rtt, |n| if n == 7 { lost } else { 0 });
@@ -207,12 +207,47 @@ fn jitter_without_loss_is_no_queue() {
     );
 }
 
+/// On a path of which the train tells this rate, where so many others take what they can get.
+fn on_path(others: u32, path: Rate) -> Startup {
+    let mut first = Startup::new(Micros::ZERO);
+    first.hear(Known {
+        rtt_min: Micros::new(40_000),
+        share: Rate::ZERO,
+        is_all: false,
+        active: others,
+    });
+    first.on_path(Micros::ZERO, Some(path))
+}
+
+#[test]
+fn the_path_is_divided_among_those_who_take_what_they_can_get() {
+    let second = |others, window: f64| on_path(others, RATE).second_rate(RATE * window).unwrap();
+    let part = |rate: Rate| (rate / RATE * 1e3).round() / 1e3;
+    assert_eq!(part(second(1, 0.1)), 0.4);
+    assert_eq!(part(second(3, 0.05)), 0.2);
+    assert_eq!(part(second(9, 0.05)), 0.15, "three initial windows");
+    assert_eq!(part(second(9, 1.0)), 0.8, "a narrow path");
+
+    let ends_at = |others| {
+        let params = Params::default();
+        let (mut startup, mut est) = (on_path(others, RATE), Estimator::new(&params));
+        est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
+        let mi = slot(&mut est, 100_000, |i| 40_000 + 100 * i, |_| 0);
+        match startup.on_mi(&mi, &est, RATE, PKT, &params) {
+            Verdict::Leave(rate, Reason::FullSlope) => part(rate),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(ends_at(0) > 0.8, "all that arrived");
+    assert_eq!(ends_at(3), 0.25);
+}
+
 #[test]
 fn what_the_train_tells_bounds_the_ramp_until_more_arrives() {
     let mut est = Estimator::new(&Params::default());
-    let mut startup = Startup::on_path(Micros::ZERO, Some(RATE));
+    let mut startup = on_path(0, RATE);
     assert_eq!(startup.second_rate(RATE), Some(RATE * SECOND_PART));
-    assert_eq!(startup.second_rate(RATE * 0.1), Some(RATE * 0.5));
+    assert_eq!(startup.second_rate(RATE * 0.01), Some(RATE * 0.16));
     assert_eq!(startup.within_path(RATE * 3.0), RATE);
     let mut grown = |rate, at| full_slot(&mut startup, &mut est, rate, at);
     let to = |verdict: Verdict| match verdict {

@@ -24,13 +24,7 @@ const PAYLOAD: f64 = 1448.0 / 1500.0;
 /// 100 ms, so that their mean is finer than a bin.
 #[test]
 fn r1_the_start_is_fast() {
-    const FAR: &str =
-        "ten segments at 100 ms take more than a second to double up to a Gbit/s, Cubic's too";
-    const GAPS: &[Gap] = &[Gap {
-        case: "1000 Mbit/s, 100 ms, s",
-        bound: 1.3,
-        why: FAR,
-    }];
+    const GAPS: &[Gap] = &[];
     let mut judge = Judge::new(GAPS);
     let offsets_ms = [0, 20, 40, 60, 80];
     for mbit in [3.0, 10.0, 50.0, 200.0, 1000.0] {
@@ -81,20 +75,11 @@ fn r2_the_start_does_not_flood() {
 /// R3: the start ends without loss, too, where the receiver's window keeps the flow from growing.
 #[test]
 fn r3_the_start_ends_at_a_receiver_s_limit() {
-    const WHY: &str =
-        "four RTTs without growth end it, and growth itself goes on for as many beyond the plateau";
-    const GAPS: &[Gap] = &[
-        Gap {
-            case: "window of 64000 bytes, 40 ms, RTTs",
-            bound: 10.0,
-            why: WHY,
-        },
-        Gap {
-            case: "window of 250000 bytes, 100 ms, RTTs",
-            bound: 11.0,
-            why: WHY,
-        },
-    ];
+    const GAPS: &[Gap] = &[Gap {
+        case: "window of 64000 bytes, 40 ms, RTTs",
+        bound: 10.0,
+        why: "four RTTs without growth end it, and growth itself goes on for as many beyond the plateau",
+    }];
     let mut judge = Judge::new(GAPS);
     for (window, rtt_ms) in [(64_000u64, 40u64), (250_000, 40), (250_000, 100)] {
         let path = path(100.0, rtt_ms, 1.0);
