@@ -210,12 +210,13 @@ impl Startup {
         }
     }
 
-    /// Begins its second RTT at this time, on a path of which the ACKs of the initial window tell the rate.
+    /// Begins its second RTT at this time, on a path of which the ACKs of the initial window tell the rate, and where so
+    /// many others take what they can get.
     #[must_use]
-    pub fn on_path(&self, now: Micros, path: Option<Rate>) -> Self {
+    pub fn on_path(now: Micros, path: Option<Rate>, others: u32) -> Self {
         Self {
             path,
-            others: self.others,
+            others,
             ..Self::new(now)
         }
     }
@@ -320,6 +321,12 @@ impl Startup {
         if !self.is_on_own_path() {
             self.shares = known.share * SHARES;
         }
+    }
+
+    /// How many others take what they can get, as far as was heard.
+    #[must_use]
+    pub fn others(&self) -> u32 {
+        self.others
     }
 
     /// The smallest RTT that others know, if that was heard since the last time.

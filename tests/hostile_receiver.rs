@@ -26,9 +26,11 @@ const BUFFER: u64 = 1 << 20;
 /// What the flow to the liar may send at most, Mbit/s: twice the path.
 const MAX_MBPS: f64 = 100.0;
 /// What the honest flow keeps of what it has beside another honest Cubic flow, or beside Cubic's to the same liar,
-/// whichever is less. All but one keep .9 and more: where RTTs sway by 200 ms, a flow that has started fast competes for
-/// what it had then for seconds, since no queue of its own is seen.
-const KEPT: f64 = 0.8;
+/// whichever is less.
+const KEPT: f64 = 0.9;
+/// The same where RTTs sway by 200 ms: a flow that has started fast competes for what it had then for seconds, since no
+/// queue of its own is seen.
+const KEPT_SWAYING: f64 = 0.8;
 /// Bursts and the retransmissions of timeouts are not paced.
 const SLACK: f64 = 1.05;
 
@@ -39,6 +41,7 @@ struct Hostile {
     lie: Option<Lie>,
     acks: AckPolicy,
     receive_window: u64,
+    kept: f64,
 }
 
 fn hostile(name: &'static str, lie: Lie) -> Hostile {
@@ -47,6 +50,7 @@ fn hostile(name: &'static str, lie: Lie) -> Hostile {
         lie: Some(lie),
         acks: AckPolicy::default(),
         receive_window: BUFFER,
+        kept: KEPT,
     }
 }
 
@@ -56,6 +60,7 @@ fn all() -> Vec<Hostile> {
         lie: None,
         acks: AckPolicy::default(),
         receive_window: BUFFER,
+        kept: KEPT,
     };
     let bundled = AckPolicy {
         every: 64,
@@ -84,10 +89,13 @@ fn all() -> Vec<Hostile> {
             "sways the RTT by 40 ms in 1 s",
             Lie::SwayRtt(RTT_NS, SECOND),
         ),
-        hostile(
-            "sways the RTT by 200 ms in 10 s",
-            Lie::SwayRtt(5 * RTT_NS, 10 * SECOND),
-        ),
+        Hostile {
+            kept: KEPT_SWAYING,
+            ..hostile(
+                "sways the RTT by 200 ms in 10 s",
+                Lie::SwayRtt(5 * RTT_NS, 10 * SECOND),
+            )
+        },
     ]
 }
 
@@ -195,7 +203,7 @@ fn no_lie_draws_more_than_the_highest_rate_or_takes_more_from_others_than_cubic_
         }
         // The first one is honest.
         let beside_honest = *beside_honest.get_or_insert(cubic.honest_mbps);
-        let least = KEPT * cubic.honest_mbps.min(beside_honest);
+        let least = receiver.kept * cubic.honest_mbps.min(beside_honest);
         if pk3c.honest_mbps < least {
             let kept = pk3c.honest_mbps;
             wrong.push(format!(

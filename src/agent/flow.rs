@@ -154,7 +154,7 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
                 mss,
                 stale: decision.reason == Reason::Stale,
                 known,
-                active: active.unwrap_or(0),
+                active,
                 decision: Decided::from(&decision),
             }
         });

@@ -44,9 +44,7 @@ impl Controller {
             return self.wait(Reason::Wait);
         };
         let share = startup.share_at_once(&rtt, &self.est);
-        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        let path = train.rate(pkt_bytes);
-        let startup = startup.on_path(now, path);
+        let others = startup.others();
         let window_rate = self.init_window_in(srtt);
         if train.is_first() {
             // No higher, either: what the window cannot carry leaves in a burst and tells nothing of the path.
@@ -61,6 +59,7 @@ impl Controller {
             let command = self.steered_for(FIRST_REPORT, ends_flight);
             return self.decide(Reason::FirstRtt, Some(command));
         }
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         if let Some(share) = share {
             let floor = Aimd::floor(srtt, pkt_bytes);
             return self.end_start(self.allowed(share.max(floor)), Reason::Share);
@@ -71,11 +70,13 @@ impl Controller {
             let command = self.held_startup_plan();
             return self.decide(Reason::GrowLess, Some(command));
         }
+        let path = train.rate(pkt_bytes);
         let carries = path.filter(|_| train.is_burst(rtt.mean));
         if let Some(rate) = carries {
             self.est.learn_packet_time(rate.time_for(pkt_bytes));
         }
         self.rules.path.learn(carries);
+        let startup = Startup::on_path(now, path, others);
         let second_rate = startup.second_rate(window_rate);
         self.rate = second_rate.map_or(self.rate, |rate| self.bounded(rate));
         self.phase = Phase::Startup(startup);

@@ -414,7 +414,7 @@ impl<R: BufRead> Replay<R> {
                 running.tick(&raw);
                 running.set_mss(mss);
                 let aligned = align(raw, stale, running.plan);
-                let known = known.map(|known| Known::from((known, active)));
+                let known = known.map(|known| Known::from((known, active.unwrap_or(0))));
                 let changed = running.what_if(|controller| {
                     controller.hear(known);
                     controller.on_report(&aligned)

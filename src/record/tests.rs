@@ -74,7 +74,7 @@ fn record_hearing(known: Option<Heard>, name: &str, limit_bytes: u64) -> (PathBu
             mss: None,
             stale: decision.reason == Reason::Stale,
             known,
-            active: active.unwrap_or(0),
+            active,
             decision: Decided::from(&decision),
         });
     }

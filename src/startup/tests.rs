@@ -154,7 +154,7 @@ fn after_train(train: Option<Rate>, rtts: &[u64], lost: u64) -> Vec<Verdict> {
     let params = Params::default();
     let mut est = Estimator::new(&params);
     est.observe(&report(9, 0, &[(0, 40_000, 0)], 1000), context(None));
-    let mut startup = Startup::new(Micros::ZERO).on_path(Micros::ZERO, train);
+    let mut startup = Startup::on_path(Micros::ZERO, train, 0);
     let verdicts = rtts.iter().zip(1..).map(|(&rtt, i)| {
         let rtt = |n| rtt - 1000 + 1000 * (n % 3);
         let mi = slot(&mut est, i * 50_000, rtt, |n| if n == 7 { lost } else { 0 });
@@ -216,7 +216,7 @@ fn on_path(others: u32, path: Rate) -> Startup {
         is_all: false,
         active: others,
     });
-    first.on_path(Micros::ZERO, Some(path))
+    Startup::on_path(Micros::ZERO, Some(path), first.others())
 }
 
 #[test]
