@@ -10,7 +10,8 @@
 //!   one that starts, or starts again, asks, and hears of those whose RTTs are what it meets itself
 //!       the smallest of their RTTs          so that it sees the queue, and its start ends as before a queue of its own
 //!       what each would have with one more  no start ends below one and a half of that
-//!       how many take what they can get     so that it divides what its first ACKs say the path carries
+//!       how many take what they can get     so that it divides what its first ACKs say the path carries,
+//!       what others' first ACKs said        or, for where its start ends, this
 //!   one that sees a queue that no action empties asks, too
 //!       whether they have all of the path   then the queue is theirs, and there is nobody to compete with
 //! ```
@@ -64,25 +65,31 @@ pub struct Known {
     pub is_all: bool,
     /// How many of them take what they can get now.
     pub active: u32,
+    /// What the path carries, if one of them or the one that hears it knows. Whole bytes per second.
+    pub carries: Option<Rate>,
 }
 
-/// As a record has it: smallest RTT, us, share, bytes/s, and whether they have all; and how many are active.
-pub type Heard = ((u64, u32, bool), u32);
+/// As a record has it: smallest RTT, us, share, bytes/s, and whether they have all; how many are active; and what the
+/// path carries, bytes/s.
+pub type Heard = ((u64, u32, bool), u32, Option<u32>);
 
 impl From<Known> for Heard {
     fn from(known: Known) -> Self {
         let path = (known.rtt_min.us(), known.share.to_wire(), known.is_all);
-        (path, known.active)
+        let carries = known.carries.map(Rate::to_wire);
+        (path, known.active, carries)
     }
 }
 
 impl From<Heard> for Known {
-    fn from(((rtt_min_us, share, is_all), active): Heard) -> Self {
+    fn from(((rtt_min_us, share, is_all), active, carries): Heard) -> Self {
+        let rate = |bytes: u32| Rate::from_bytes_per_sec(bytes.into());
         Self {
             rtt_min: Micros::new(rtt_min_us),
-            share: Rate::from_bytes_per_sec(share.into()),
+            share: rate(share),
             is_all,
             active,
+            carries: carries.map(rate),
         }
     }
 }
@@ -233,9 +240,10 @@ impl Member {
             }
         }
         let share = Rate::from_bytes_per_sec(shares.arrives / (shares.flows + 1.0));
-        let is_all = all.carries > 0.0 && all.arrives >= all.carries * ALL;
+        let carries = (all.carries > 0.0).then(|| Rate::from_bytes_per_sec(all.carries));
+        let is_all = carries.is_some() && all.arrives >= all.carries * ALL;
         let path = (rtt_min?.us(), share.to_wire(), is_all);
-        Some(Known::from((path, active)))
+        Some(Known::from((path, active, carries.map(Rate::to_wire))))
     }
 }
 
@@ -299,6 +307,7 @@ mod tests {
             share: Rate::from_mbit(share),
             is_all: false,
             active,
+            carries: None,
         };
         tells(&first, [40_000, 60_000], 50.0);
         assert_eq!(asks(), Some(known(40_000, 25.0, 1)));
@@ -341,6 +350,11 @@ mod tests {
         assert_eq!(is_all([30.0, 8.0], Some(50.0)), [true; 2]);
         assert_eq!(is_all([30.0, 7.0], Some(50.0)), [false; 2], "somebody else");
         assert_eq!(is_all([30.0, 8.0], None), [false; 2], "who knows");
+        let met = meets(60_000);
+        assert_eq!(second.ask(&met).unwrap().carries, None);
+        is_all([30.0, 8.0], Some(50.0));
+        let carries = [&first, &second].map(|member| member.ask(&met).unwrap().carries);
+        assert_eq!(carries, [Some(Rate::from_mbit(50.0)); 2]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | `header` | `format` "pk3c-record", `version`, `params` (flag → value), `fields` (names of `raw`, in order) |
 //! | `start` | `flow` (number, unique in the file), `at_s` (s since the record began), `sock_id`, `local` and `remote` (address and port), `mss` and `init_cwnd` (bytes), `seed`, `resume` ([bytes/s, srtt µs], or null for a new flow), and `decision` |
 //! | `readopt` | `flow`, `at_s`, `mss` (if it has changed), `init_cwnd`, `resume` as above, `decision`: the same controller goes on after a fallback |
-//! | `report` | `flow`, `raw` (the 16 fields of [`crate::program::RawReport`]), `mss` (if it has changed), `stale` (true if it came after a newer plan was sent; absent otherwise), `known` ([smallest RTT µs, share bytes/s, whether they have all], what it hears of others, see [`crate::ensemble`]; absent if nothing), `active` (how many of them take what they can get now; absent with `known`, and in older records), `decision` |
+//! | `report` | `flow`, `raw` (the 16 fields of [`crate::program::RawReport`]), `mss` (if it has changed), `stale` (true if it came after a newer plan was sent; absent otherwise), `known` ([smallest RTT µs, share bytes/s, whether they have all], what it hears of others, see [`crate::ensemble`]; absent if nothing), `active` (how many of them take what they can get now; absent with `known`, and in older records), `carries` (bytes/s that one of them knows the path to carry; absent if none does, and in older records), `decision` |
 //! | `params` | `flow`, `params`: the flow's parameters change; with `flow` null, those of the flows that start later |
 //! | `end` | `flow`, `at_s` |
 //!
@@ -180,6 +180,8 @@ pub enum Line {
         known: Option<(u64, u32, bool)>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         active: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        carries: Option<u32>,
         decision: Decided,
     },
     End {

@@ -36,8 +36,9 @@
 //!
 //! Where others to the same address tell of themselves ([`crate::ensemble`]), the path that the train tells is divided
 //! among those who take what they can get: the second RTT has a part of it, though no less than if the train told
-//! nothing, and a start ends with no more than its part. Nor does any sign end it below one and a half of what each would
-//! have if there were one more; and if the first ACKs show that they fill the path, the start ends there.
+//! nothing, and a start ends with no more than its part. Where the train told nothing, what one of them knows is divided,
+//! and a start ends with no more than one and a half of its part. Nor does any sign end it below one and a half of what
+//! each would have if there were one more; and if the first ACKs show that they fill the path, the start ends there.
 //!
 //! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
 //! products come to stand in the queue. A buffer of one loses some of that.
@@ -171,8 +172,8 @@ pub struct Startup {
     /// How many there were, modulo 2^16.
     reports: u16,
     train: Train,
-    /// What the train tells the path carries, until more arrives.
-    path: Option<Rate>,
+    /// What the train tells the path carries, until more arrives; zero for nothing.
+    path: Rate,
     watch: Watch,
     /// Packets of which the slots told so far, and those that were lost.
     pkts: f32,
@@ -183,8 +184,9 @@ pub struct Startup {
     /// start with, at least. Zero for nothing.
     heard_rtt_min: Micros,
     shares: Rate,
-    /// How many others take what they can get.
+    /// How many others take what they can get, and what one of them knows the path to carry, Mbit/s; zero for nothing.
     others: u32,
+    carries: f32,
 }
 
 impl Startup {
@@ -199,7 +201,7 @@ impl Startup {
             history: [(0, 0); HISTORY],
             reports: 0,
             train: Train::default(),
-            path: None,
+            path: Rate::ZERO,
             watch: Watch::default(),
             pkts: 0.0,
             lost_pkts: 0.0,
@@ -207,6 +209,7 @@ impl Startup {
             heard_rtt_min: Micros::ZERO,
             shares: Rate::ZERO,
             others: 0,
+            carries: 0.0,
         }
     }
 
@@ -215,7 +218,7 @@ impl Startup {
     #[must_use]
     pub fn on_path(now: Micros, path: Option<Rate>, others: u32) -> Self {
         Self {
-            path,
+            path: path.unwrap_or(Rate::ZERO),
             others,
             ..Self::new(now)
         }
@@ -261,7 +264,7 @@ impl Startup {
     /// others no less than where it is not known.
     #[must_use]
     pub fn second_rate(&self, window_rate: Rate) -> Option<Rate> {
-        let carried = self.path? * SECOND_PART;
+        let carried = self.path()? * SECOND_PART;
         let part = self.part_of(carried).max(window_rate * FIRST_GAIN);
         Some(part.min(carried).min(window_rate * SECOND_WINDOWS))
     }
@@ -271,10 +274,24 @@ impl Startup {
         rate * (1.0 / (1.0 + f64::from(self.others)))
     }
 
+    /// What the train tells the path carries, if it did and no more has arrived.
+    fn path(&self) -> Option<Rate> {
+        (self.path > Rate::ZERO).then_some(self.path)
+    }
+
+    /// What it ends with among others, at most: its part of what the train tells, or else a start's share of what one
+    /// of them knows.
+    fn most(&self) -> Option<Rate> {
+        let heard = Rate::from_mbit(self.carries.into()) * SHARES;
+        let heard = (heard > Rate::ZERO).then_some(heard);
+        let path = self.path().or(heard).filter(|_| self.others > 0)?;
+        Some(self.part_of(path))
+    }
+
     /// A planned rate, as far as the path is known to carry it.
     #[must_use]
     pub fn within_path(&self, rate: Rate) -> Rate {
-        self.path.map_or(rate, |path| rate.min(path))
+        self.path().map_or(rate, |path| rate.min(path))
     }
 
     /// A restart, which grows more carefully than a first start; on a path that is known to be wider with the first
@@ -317,6 +334,7 @@ impl Startup {
     /// Others to the same address know this of the path.
     pub fn hear(&mut self, known: Known) {
         (self.heard_rtt_min, self.others) = (known.rtt_min, known.active);
+        self.carries = known.carries.map_or(0.0, |rate| rate.mbit() as f32);
         // A path that is the flow's own has no others.
         if !self.is_on_own_path() {
             self.shares = known.share * SHARES;
@@ -393,9 +411,7 @@ impl Startup {
                 return Verdict::Wait(Reason::Watch);
             }
             let mut rate = self.leaving_rate(mi, rate, reason);
-            if let Some(path) = self.path.filter(|_| self.others > 0) {
-                rate = rate.min(self.part_of(path));
-            }
+            rate = rate.min(self.most().unwrap_or(Rate::MAX));
             if !mi.limited {
                 rate = rate.max(self.shares);
             }
@@ -423,11 +439,11 @@ impl Startup {
         let next = confirmed
             .min(by_time)
             .min(recent.unwrap_or(Rate::MAX) * OVER_GOODPUT);
-        if self.path.is_some_and(|path| self.best > path * TRAIN_WRONG) {
-            self.path = None;
+        if self.best > self.path * TRAIN_WRONG {
+            self.path = Rate::ZERO;
         }
         let next = self
-            .path
+            .path()
             .map_or(next, |path| next.min(path.max(self.best * BEYOND_TRAIN)));
         if next <= rate {
             return Verdict::Wait(Reason::AppLimited);
@@ -484,7 +500,7 @@ impl Startup {
     /// Whether a long RTT is no sign yet, and the rate is held: for a first start whose path's rate is not known, and
     /// that has lost nothing.
     fn is_watched(&mut self, mi: &Mi, est: &Estimator) -> bool {
-        let careful = self.path.is_some() || self.restart.is_some() || self.lost_pkts > 0.0;
+        let careful = self.path().is_some() || self.restart.is_some() || self.lost_pkts > 0.0;
         mi.rtt
             .is_some_and(|rtt| !careful && self.watch.holds(&rtt, tolerated_queue(est), est))
     }

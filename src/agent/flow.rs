@@ -147,14 +147,15 @@ impl<I: Ipc> Flow for Pk3cFlow<I> {
             role = state.verdict.role.name(),
         );
         self.shared.record(|| {
-            let (known, active) = known.map(Heard::from).unzip();
+            let heard = known.map(Heard::from);
             Line::Report {
                 flow,
                 raw: raw.fields(),
                 mss,
                 stale: decision.reason == Reason::Stale,
-                known,
-                active,
+                known: heard.map(|(known, ..)| known),
+                active: heard.map(|(_, active, _)| active),
+                carries: heard.and_then(|(.., carries)| carries),
                 decision: Decided::from(&decision),
             }
         });

@@ -154,6 +154,7 @@ fn behind_others(no_handbrake: &str) -> Decision {
         share: Rate::from_mbit(10.0),
         is_all: false,
         active: 1,
+        carries: None,
     }));
     controller.on_report(&report(9, 100_000, &[(0, 90_000, 0); 10], 1000))
 }
@@ -175,6 +176,7 @@ fn what_others_know_matters_while_a_flow_starts() {
         share: Rate::from_mbit(100.0),
         is_all: true,
         active: 1,
+        carries: None,
     };
     controller.hear(Some(known));
     controller.on_report(&report(9, 100_000, &[(0, 40_000, 0); 10], 1000));

@@ -407,6 +407,7 @@ impl<R: BufRead> Replay<R> {
                 stale,
                 known,
                 active,
+                carries,
                 decision: recorded,
             } => {
                 let running = self.flow(flow)?;
@@ -414,7 +415,7 @@ impl<R: BufRead> Replay<R> {
                 running.tick(&raw);
                 running.set_mss(mss);
                 let aligned = align(raw, stale, running.plan);
-                let known = known.map(|known| Known::from((known, active.unwrap_or(0))));
+                let known = known.map(|known| Known::from((known, active.unwrap_or(0), carries)));
                 let changed = running.what_if(|controller| {
                     controller.hear(known);
                     controller.on_report(&aligned)

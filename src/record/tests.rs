@@ -63,7 +63,6 @@ fn record_hearing(known: Option<Heard>, name: &str, limit_bytes: u64) -> (PathBu
         );
         let known = known.filter(|_| round < 3);
         controller.hear(known.map(Known::from));
-        let (known, active) = known.unzip();
         let decision = controller.on_report(&raw);
         if let Some(Command::Run { plan: new, .. }) = decision.command {
             plan = new.number;
@@ -73,8 +72,9 @@ fn record_hearing(known: Option<Heard>, name: &str, limit_bytes: u64) -> (PathBu
             raw: raw.fields(),
             mss: None,
             stale: decision.reason == Reason::Stale,
-            known,
-            active,
+            known: known.map(|(known, ..)| known),
+            active: known.map(|(_, active, _)| active),
+            carries: known.and_then(|(.., carries)| carries),
             decision: Decided::from(&decision),
         });
     }
@@ -211,6 +211,7 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
                 stale,
                 known,
                 active,
+                carries,
                 decision,
             } => {
                 if raw[0] >= 32 {
@@ -223,6 +224,7 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
                     stale,
                     known,
                     active,
+                    carries,
                     decision,
                 };
                 serde_json::to_string(&line).unwrap()
@@ -236,7 +238,11 @@ fn a_plan_more_or_less_leaves_the_later_reports_current() {
 
 #[test]
 fn what_others_knew_is_an_input() {
-    let (path, _) = record_hearing(Some(((15_000, 2_000_000, false), 2)), "known", 1 << 20);
+    let (path, _) = record_hearing(
+        Some(((15_000, 2_000_000, false), 2, Some(9_000_000))),
+        "known",
+        1 << 20,
+    );
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     let heard = ",\"known\":[15000,2000000,false],\"active\":2";

@@ -215,6 +215,7 @@ fn on_path(others: u32, path: Rate) -> Startup {
         share: Rate::ZERO,
         is_all: false,
         active: others,
+        carries: None,
     });
     Startup::on_path(Micros::ZERO, Some(path), first.others())
 }
@@ -240,6 +241,26 @@ fn the_path_is_divided_among_those_who_take_what_they_can_get() {
     };
     assert!(ends_at(0) > 0.8, "all that arrived");
     assert_eq!(ends_at(3), 0.25);
+}
+
+#[test]
+fn what_others_know_of_the_path_bounds_where_a_start_ends() {
+    let most = |mut startup: Startup, others, carries| {
+        startup.hear(Known {
+            rtt_min: Micros::new(40_000),
+            share: Rate::ZERO,
+            is_all: false,
+            active: others,
+            carries,
+        });
+        startup.most().map(|rate| (rate / RATE * 1e3).round() / 1e3)
+    };
+    let first = || Startup::new(Micros::ZERO);
+    assert_eq!(most(first(), 2, Some(RATE)), Some(0.5));
+    assert_eq!(most(first(), 0, Some(RATE)), None, "nobody takes any of it");
+    assert_eq!(most(first(), 2, None), None, "nobody knows");
+    let told = || on_path(2, RATE * 0.6);
+    assert_eq!(most(told(), 2, Some(RATE)), Some(0.2), "its own train");
 }
 
 #[test]
