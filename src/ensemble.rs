@@ -10,8 +10,8 @@
 //!   one that starts, or starts again, asks, and hears of those whose RTTs are what it meets itself
 //!       the smallest of their RTTs          so that it sees the queue, and its start ends as before a queue of its own
 //!       what each would have with one more  no start ends below one and a half of that
-//!       how many take what they can get     so that it divides what its first ACKs say the path carries,
-//!       what others' first ACKs said        or, for where its start ends, this
+//!       how many take what they can get     so that it divides what its first ACKs say the path carries
+//!       what one of them knows it to carry  so that it divides that, if its own first ACKs say nothing
 //!   one that sees a queue that no action empties asks, too
 //!       whether they have all of the path   then the queue is theirs, and there is nobody to compete with
 //! ```
