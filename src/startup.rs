@@ -46,6 +46,7 @@
 pub mod train;
 pub mod watch;
 
+use crate::cruise::OwnPath;
 use crate::ensemble::Known;
 use crate::estimate::{Estimator, Mi, RttStats};
 use crate::params::Params;
@@ -184,9 +185,9 @@ pub struct Startup {
     /// start with, at least. Zero for nothing.
     heard_rtt_min: Micros,
     shares: Rate,
-    /// How many others take what they can get, and what one of them knows the path to carry, Mbit/s; zero for nothing.
+    /// How many others take what they can get, and what one of them knows of the path.
     others: u32,
-    carries: f32,
+    heard_path: OwnPath,
 }
 
 impl Startup {
@@ -209,7 +210,7 @@ impl Startup {
             heard_rtt_min: Micros::ZERO,
             shares: Rate::ZERO,
             others: 0,
-            carries: 0.0,
+            heard_path: OwnPath::default(),
         }
     }
 
@@ -282,9 +283,8 @@ impl Startup {
     /// What it ends with among others, at most: its part of what the train tells, or else a start's share of what one
     /// of them knows.
     fn most(&self) -> Option<Rate> {
-        let heard = Rate::from_mbit(self.carries.into()) * SHARES;
-        let heard = (heard > Rate::ZERO).then_some(heard);
-        let path = self.path().or(heard).filter(|_| self.others > 0)?;
+        let heard = || Some(self.heard_path.carries()? * SHARES);
+        let path = self.path().or_else(heard).filter(|_| self.others > 0)?;
         Some(self.part_of(path))
     }
 
@@ -334,7 +334,7 @@ impl Startup {
     /// Others to the same address know this of the path.
     pub fn hear(&mut self, known: Known) {
         (self.heard_rtt_min, self.others) = (known.rtt_min, known.active);
-        self.carries = known.carries.map_or(0.0, |rate| rate.mbit() as f32);
+        self.heard_path.learn(known.carries);
         // A path that is the flow's own has no others.
         if !self.is_on_own_path() {
             self.shares = known.share * SHARES;

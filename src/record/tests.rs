@@ -245,7 +245,7 @@ fn what_others_knew_is_an_input() {
     );
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();
-    let heard = ",\"known\":[15000,2000000,false],\"active\":2";
+    let heard = ",\"known\":[15000,2000000,false],\"active\":2,\"carries\":9000000";
     assert_eq!(text.matches(heard).count(), 3);
     let differ = |text: &str, changes: &[_]| {
         let all = steps(text, changes).unwrap();
