@@ -107,23 +107,55 @@ pub struct Told {
     pub carries: Option<Rate>,
 }
 
-/// The same, with when that was, and the longest RTTs of its last two reports: a queue that is going is reported by
-/// some of those who met it when others have reported less.
+/// The same, with when that was, and up to which RTT it is of the same path as others: the longest of its last two
+/// reports, since a queue that is going is reported by some of those who met it when others have reported less. Small,
+/// and in whole numbers, because who asks looks at all of them.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Micros,
-    rtt_max: [Micros; 2],
-    told: Told,
+    rtt_min_us: u32,
+    /// Longest RTT of the last report.
+    rtt_max_us: u32,
+    /// RTTs up to here are met on the same path.
+    reach_us: u32,
+    /// Bytes per second, as are those that the path carries; 0 if it is not known.
+    arrives: u32,
+    carries: u32,
+    is_share: bool,
 }
 
-impl Entry {
-    /// Whether a flow that meets this RTT now is on the same path, as far as that tells.
-    fn is_met(&self, now: Micros, rtt: Micros) -> bool {
-        let recent = now - self.at <= RECENT.max(rtt * RECENT_RTTS);
-        let nearly = |rtt: Micros| rtt * (1.0 + SAME_PART) + SAME;
-        let [last, before] = self.rtt_max;
-        recent && self.told.rtt_min <= nearly(rtt) && rtt <= nearly(last.max(before))
+/// Who asks, and what that makes of entries: reckoned once, since there may be a thousand of them.
+struct Asker {
+    now: Micros,
+    rtt_us: u32,
+    /// Smallest RTTs up to here are of the same path.
+    reach_us: u32,
+    /// What was told so long ago counts, and is of one that is active.
+    recent: Micros,
+    active: Micros,
+}
+
+impl Asker {
+    fn new(now: Micros, rtt: Micros) -> Self {
+        Self {
+            now,
+            rtt_us: rtt.to_wire(),
+            reach_us: nearly(rtt).to_wire(),
+            recent: RECENT.max(rtt * RECENT_RTTS),
+            active: rtt * ACTIVE_RTTS,
+        }
     }
+
+    /// Whether the flow that told this is on the same path, as far as that tells.
+    fn meets(&self, entry: &Entry) -> bool {
+        let recent = self.now - entry.at <= self.recent;
+        recent && entry.rtt_min_us <= self.reach_us && self.rtt_us <= entry.reach_us
+    }
+}
+
+/// The longest RTT that is the same as this one.
+fn nearly(rtt: Micros) -> Micros {
+    rtt * (1.0 + SAME_PART) + SAME
 }
 
 /// Places of flows; those that left are taken again.
@@ -203,11 +235,16 @@ impl Member {
     fn tell(&self, raw: &RawReport, told: Told) {
         if let Some(place) = self.place.filter(|_| raw.n > 0) {
             let entry = &mut self.ensemble.places().entries[place];
-            let before = entry.map_or(Micros::ZERO, |entry| entry.rtt_max[0]);
+            let before = entry.map_or(0, |entry| entry.rtt_max_us);
+            let last = Micros::new(raw.rmax).to_wire();
             *entry = Some(Entry {
                 at: Micros::new(raw.a1),
-                rtt_max: [Micros::new(raw.rmax), before],
-                told,
+                rtt_min_us: told.rtt_min.to_wire(),
+                rtt_max_us: last,
+                reach_us: nearly(Micros::new(last.max(before).into())).to_wire(),
+                arrives: told.arrives.to_wire(),
+                carries: told.carries.map_or(0, Rate::to_wire),
+                is_share: told.is_share,
             });
         }
     }
@@ -217,50 +254,52 @@ impl Member {
         if raw.n == 0 {
             return None;
         }
-        let (now, rtt) = (Micros::new(raw.a1), Micros::new(raw.rmin));
+        let asker = Asker::new(Micros::new(raw.a1), Micros::new(raw.rmin));
         let places = self.ensemble.places();
         let own = self.place.and_then(|place| places.entries[place]);
-        let mut all = Sum::default();
-        if let Some(own) = own {
-            all.add(&own.told);
+        let (mut all, mut shares) = (Sum::default(), Sum::default());
+        if let Some(own) = &own {
+            all.add(own);
         }
-        let (mut rtt_min, mut shares, mut active) = (None, Sum::default(), 0);
+        let (mut rtt_min_us, mut active) = (u32::MAX, 0);
         for (place, entry) in places.entries.iter().enumerate() {
-            let Some(Entry { at, told, .. }) = entry.filter(|entry| entry.is_met(now, rtt)) else {
+            let met = entry.as_ref().filter(|entry| asker.meets(entry));
+            let Some(entry) = met.filter(|_| Some(place) != self.place) else {
                 continue;
             };
-            if Some(place) == self.place {
-                continue;
-            }
-            rtt_min = Some(rtt_min.map_or(told.rtt_min, |least: Micros| least.min(told.rtt_min)));
-            all.add(&told);
-            if told.is_share {
-                shares.add(&told);
-                active += u32::from(now - at <= rtt * ACTIVE_RTTS);
+            rtt_min_us = rtt_min_us.min(entry.rtt_min_us);
+            all.add(entry);
+            if entry.is_share {
+                shares.add(entry);
+                active += u32::from(asker.now - entry.at <= asker.active);
             }
         }
-        let share = Rate::from_bytes_per_sec(shares.arrives / (shares.flows + 1.0));
-        let carries = (all.carries > 0.0).then(|| Rate::from_bytes_per_sec(all.carries));
-        let is_all = carries.is_some() && all.arrives >= all.carries * ALL;
-        let path = (rtt_min?.us(), share.to_wire(), is_all);
-        Some(Known::from((path, active, carries.map(Rate::to_wire))))
+        if all.flows == u64::from(own.is_some()) {
+            return None;
+        }
+        let share = shares.arrives as f64 / (shares.flows + 1) as f64;
+        let carries = (all.carries > 0).then_some(all.carries);
+        let most = carries.map(|carries| f64::from(carries) * ALL);
+        let is_all = most.is_some_and(|most| all.arrives as f64 >= most);
+        let share = Rate::from_bytes_per_sec(share).to_wire();
+        let path = (rtt_min_us.into(), share, is_all);
+        Some(Known::from((path, active, carries)))
     }
 }
 
 /// Flows, what arrives of them, and the most that one of them knows the path to carry, bytes/s.
 #[derive(Default)]
 struct Sum {
-    flows: f64,
-    arrives: f64,
-    carries: f64,
+    flows: u64,
+    arrives: u64,
+    carries: u32,
 }
 
 impl Sum {
-    fn add(&mut self, told: &Told) {
-        self.flows += 1.0;
-        self.arrives += told.arrives.bytes_per_sec();
-        let carries = told.carries.unwrap_or(Rate::ZERO);
-        self.carries = self.carries.max(carries.bytes_per_sec());
+    fn add(&mut self, entry: &Entry) {
+        self.flows += 1;
+        self.arrives += u64::from(entry.arrives);
+        self.carries = self.carries.max(entry.carries);
     }
 }
 
