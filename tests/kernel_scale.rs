@@ -15,12 +15,12 @@ use pathlab::measured;
 
 const CONNECTIONS: usize = 1000;
 const WARM_UP: Duration = Duration::from_secs(3);
-/// Long enough for CPU time that is counted in 10 ms.
 const MEASURED: Duration = Duration::from_secs(6);
 /// From the last byte until the agent has logged the end of every flow.
 const END: Duration = Duration::from_secs(40);
-/// Share of one core.
-const CPU_LIMIT: f64 = 0.2;
+/// Share of one core. Measured: .037 to .050, or .084 to .110 where the emulator preempts the agent on one core 3,000
+/// times a second.
+const CPU_LIMIT: f64 = 0.125;
 /// Connections that may deliver nothing in the [`MEASURED`] time. A thousand initial windows are more than twice what
 /// the path holds, and whoever loses the same segment four times over in the first seconds waits that long for its
 /// retransmission timer, under any congestion control: in three runs 16, 44 and 53 of a thousand of Cubic's did, 9 to
@@ -31,8 +31,8 @@ const DRIVEN_MEDIAN: f64 = 0.99;
 const DRIVEN_MIN: f64 = 0.9;
 
 #[test]
-fn kernel_a_thousand_connections_cost_a_fifth_of_a_core() {
-    attempts(|| run("kernel_a_thousand_connections_cost_a_fifth_of_a_core"));
+fn kernel_a_thousand_connections_cost_an_eighth_of_a_core() {
+    attempts(|| run("kernel_a_thousand_connections_cost_an_eighth_of_a_core"));
 }
 
 fn run(name: &str) {
@@ -40,7 +40,7 @@ fn run(name: &str) {
         return;
     };
     // A rate at which the emulator and a thousand sockets leave the agent enough of two cores.
-    let spec = path::spec(250, 100, 0.0);
+    let spec = path::spec(300, 50, 0.0);
     let path = path::open(&spec);
     let agent = Agent::start(&[]);
     let load = Load::over(&path, NAME, CONNECTIONS, Demand::Greedy);

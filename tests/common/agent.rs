@@ -254,18 +254,19 @@ impl Agent {
             .collect()
     }
 
-    /// CPU time that the agent has used, to 10 ms.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// CPU time of the agent's threads.
     pub(crate) fn cpu_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // Fields count from behind the command in parentheses: utime and stime are the 12th and 13th.
-        let fields: Vec<_> = stat
-            .rsplit_once(')')
-            .unwrap()
-            .1
-            .split_whitespace()
-            .collect();
-        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        Duration::from_millis(10 * ticks)
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let spent = threads.map(|thread| -> u64 {
+            // Its first number is the time on a CPU, ns.
+            let stat = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
+            stat.split_whitespace().next().unwrap().parse().unwrap()
+        });
+        Duration::from_nanos(spent.sum())
     }
 }
 

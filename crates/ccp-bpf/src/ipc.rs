@@ -2,9 +2,8 @@
 //!
 //! portus' run loop calls [`Ipc::recv`] for ever. Each call gives a sign of life to the datapath
 //! (so an agent that hangs anywhere is noticed), then hands out CCP messages made from the ring's
-//! records. How the ring wakes the agent depends on the load: with few reports every record wakes
-//! it (tens of µs); above [`POLL_ABOVE`] reports/s the datapath stops waking and the agent looks
-//! every [`POLL_EVERY`], which costs far less of both sides' CPU.
+//! records. With few reports every record wakes it (tens of µs); where they are many the agent looks
+//! for them now and then, see [`crate::load`].
 //!
 //! Which flows portus has been told of is kept here, by slot. So a slot's new tenant closes the old
 //! one, and the closes that a full ring lost are found by looking over the slots. A flow that is
@@ -13,6 +12,7 @@
 use crate::error::Error;
 use crate::flows::Flows;
 use crate::layout::{EV_CLOSE, EV_CLOSE_LEN, EV_CREATE, EV_CREATE_LEN, EV_MEASURE, FlowStats};
+use crate::load::{Counted, Load};
 use crate::programs::Programs;
 use crate::sys::monotonic_us;
 use ccp_vm::Message;
@@ -26,12 +26,6 @@ use tracing::{info, warn};
 
 /// Longest sleep without a message; well below the silence that means the agent is gone.
 const WAIT: Duration = Duration::from_millis(25);
-/// Reports per second above which the agent polls.
-const POLL_ABOVE: u64 = 4_000;
-/// How often it then looks.
-const POLL_EVERY: Duration = Duration::from_millis(1);
-/// The load is judged over this long.
-const LOAD_WINDOW_US: u64 = 50_000;
 /// The datapath may look at the sign of life so long after it took the ACK's time.
 const LATE_LOOK_US: u64 = 10_000;
 /// Records taken from the ring at once.
@@ -44,15 +38,22 @@ const READY: [u8; 12] = [5, 0, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 const CREATE_LEN: usize = 96;
 const CLOSE_LEN: usize = 16;
 
+/// What is known of a slot.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// The flow that portus knows in it, 0 = none.
+    announced: u32,
+    counted: Counted,
+}
+
 /// What the records of the ring become.
 struct Inbox {
     flows: Arc<Flows>,
     /// CCP messages not yet handed to portus.
     messages: Vec<u8>,
     read: usize,
-    /// The flow that portus knows in each slot, 0 = none.
-    announced: Vec<u32>,
-    records: u64,
+    slots: Vec<Slot>,
+    load: Load,
 }
 
 impl Inbox {
@@ -61,7 +62,6 @@ impl Inbox {
     }
 
     fn record(&mut self, bytes: &[u8]) {
-        self.records += 1;
         let Some((header, _)) = bytes.split_at_checked(8) else {
             self.malformed();
             return;
@@ -72,21 +72,23 @@ impl Inbox {
             self.malformed();
             return;
         };
+        self.load.count(&mut self.slots[slot].counted);
+        let announced = self.slots[slot].announced;
         match kind {
             EV_CREATE if bytes.len() >= EV_CREATE_LEN => {
                 // The same flow, offered again after a fallback, is created anew without a close. Offered again
                 // while we were slow, it is the same offer.
-                if self.announced[slot] != sid {
+                if announced != sid {
                     self.close(slot);
                 } else if self.flows.is_taken(sid) || self.has_unread_create(sid) {
                     return;
                 }
                 self.create(slot, sid, &bytes[8..16], &bytes[16..EV_CREATE_LEN]);
             }
-            EV_MEASURE if self.announced[slot] == sid => self.messages.extend_from_slice(bytes),
+            EV_MEASURE if announced == sid => self.messages.extend_from_slice(bytes),
             EV_MEASURE => {}
             EV_CLOSE if bytes.len() >= EV_CLOSE_LEN => {
-                if self.announced[slot] == sid {
+                if announced == sid {
                     if let Some(stats) = FlowStats::decode(&bytes[8..EV_CLOSE_LEN]) {
                         self.flows.keep_closed(sid, stats);
                     }
@@ -140,12 +142,12 @@ impl Inbox {
         self.messages.extend_from_slice(&ports[1].to_le_bytes());
         self.messages.extend_from_slice(name);
         self.messages.resize(start + CREATE_LEN, 0);
-        self.announced[slot] = sid;
+        self.slots[slot].announced = sid;
     }
 
     /// Tells portus that the flow it knows in this slot is over.
     fn close(&mut self, slot: usize) {
-        let sid = std::mem::take(&mut self.announced[slot]);
+        let sid = std::mem::take(&mut self.slots[slot].announced);
         if sid == 0 {
             return;
         }
@@ -157,9 +159,9 @@ impl Inbox {
 
     /// Closes the flows whose CLOSE was lost.
     fn close_lost(&mut self) -> usize {
-        let lost: Vec<usize> = (0..self.announced.len())
-            .filter(|slot| self.announced[*slot] != 0)
-            .filter(|slot| self.flows.live(self.announced[*slot]).is_none())
+        let is_lost = |sid: u32| sid != 0 && self.flows.live(sid).is_none();
+        let lost: Vec<usize> = (0..self.slots.len())
+            .filter(|slot| is_lost(self.slots[*slot].announced))
             .collect();
         for slot in &lost {
             self.close(*slot);
@@ -199,37 +201,9 @@ pub(crate) fn sign_of_life(now_us: u64, wants_none: bool, silence_us: u64) -> u6
     }
 }
 
-/// Whether reports come so often that polling is cheaper.
-#[derive(Default)]
-struct Load {
-    since_us: u64,
-    records: u64,
-    polling: bool,
-}
-
-impl Load {
-    /// Returns whether to poll; `records` counts since the start.
-    fn judge(&mut self, now_us: u64, records: u64) -> bool {
-        let elapsed = now_us.saturating_sub(self.since_us);
-        if elapsed >= LOAD_WINDOW_US {
-            let per_second = (records - self.records) * 1_000_000 / elapsed;
-            // Hysteresis: the way back is at half the load.
-            let threshold = if self.polling {
-                POLL_ABOVE / 2
-            } else {
-                POLL_ABOVE
-            };
-            self.polling = per_second > threshold;
-            (self.since_us, self.records) = (now_us, records);
-        }
-        self.polling
-    }
-}
-
 struct State {
     ready: bool,
     programs: Programs,
-    load: Load,
     closes_dropped: u64,
     creates_dropped: u64,
     beat_us: u64,
@@ -253,11 +227,11 @@ impl BpfIpc {
         silence: Duration,
     ) -> Result<Self, Error> {
         let inbox = Arc::new(Mutex::new(Inbox {
-            announced: vec![0; flows.slots.len()],
+            slots: vec![Slot::default(); flows.slots.len()],
             flows: flows.clone(),
             messages: Vec::with_capacity(64 << 10),
             read: 0,
-            records: 0,
+            load: Load::default(),
         }));
         let mut builder = RingBufferBuilder::new();
         let sink = inbox.clone();
@@ -276,12 +250,11 @@ impl BpfIpc {
         {
             let mut inbox = inbox.lock().unwrap_or_else(|e| e.into_inner());
             inbox.messages.clear();
-            inbox.announced.fill(0);
+            inbox.slots.fill(Slot::default());
         }
         let state = RefCell::new(State {
             ready: false,
             programs,
-            load: Load::default(),
             closes_dropped: counters.closes_dropped,
             creates_dropped: counters.creates_dropped,
             beat_us: 0,
@@ -311,18 +284,18 @@ impl BpfIpc {
         now
     }
 
-    fn wait(&self, state: &mut State, now: u64) {
-        let polling = state.load.judge(now, self.inbox().records);
-        let flags = if polling { NO_WAKEUP } else { 0 };
+    fn wait(&self, now: u64) {
+        let look = self.inbox().load.judge(now);
+        let flags = if look.is_some() { NO_WAKEUP } else { 0 };
         let control = self.flows.control();
         if control.ring_flags.swap(flags, AcqRel) != flags {
-            info!(polling, "how the datapath wakes the agent has changed");
+            info!(
+                polling = look.is_some(),
+                "how the datapath wakes the agent has changed"
+            );
         }
-        if polling {
-            std::thread::sleep(POLL_EVERY);
+        if self.ring.poll_raw(look.unwrap_or(WAIT)) == 0 {
             self.ring.consume_raw_n(BATCH);
-        } else {
-            self.ring.poll_raw(WAIT);
         }
     }
 
@@ -400,7 +373,7 @@ impl Ipc for BpfIpc {
         }
         self.check_losses(state);
         if self.ring.consume_raw_n(BATCH) == 0 {
-            self.wait(state, now);
+            self.wait(now);
             self.beat(state);
         }
         Ok((self.inbox().take(out), ()))

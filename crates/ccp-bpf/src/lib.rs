@@ -32,6 +32,7 @@ mod governance;
 mod ipc;
 mod kernel;
 mod layout;
+mod load;
 mod object;
 mod own_dir;
 mod pins;

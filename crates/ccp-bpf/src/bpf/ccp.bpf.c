@@ -471,7 +471,8 @@ static __always_inline void offer(struct tcp_sock *tp, struct ccp_flow *f, __u64
 	f->last_create_us = now;
 	f->mss = tp->mss_cache;
 	f->stats.srtt_us = tp->srtt_us >> 3;
-	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), READ_ONCE(control.ring_flags)))
+	/* A new flow waits for its first rate, so an agent that only looks now and then is woken. */
+	if (bpf_ringbuf_output(&events, &ev, sizeof(ev), BPF_RB_FORCE_WAKEUP))
 		__sync_fetch_and_add(&control.creates_dropped, 1);
 }
 

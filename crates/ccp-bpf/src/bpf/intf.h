@@ -157,7 +157,7 @@ struct ccp_control {
 	__u32 layout_version;
 	__u32 epoch; /* counts agents */
 	__u64 beat_us; /* last sign of life of the agent, CLOCK_MONOTONIC */
-	__u64 ring_flags; /* for bpf_ringbuf_output: how to wake the agent */
+	__u64 ring_flags; /* for bpf_ringbuf_output: how to wake the agent, but for a new flow */
 	__u64 object_hash; /* of the BPF object that made the maps */
 	__u64 creates_dropped;
 	__u64 closes_dropped;

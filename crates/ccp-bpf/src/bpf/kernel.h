@@ -34,6 +34,7 @@ enum {
 };
 
 #define BPF_F_MMAPABLE (1U << 10)
+#define BPF_RB_FORCE_WAKEUP (1ULL << 1)
 
 /* uapi/linux/tcp.h */
 enum tcp_ca_state {
