@@ -254,17 +254,17 @@ impl Agent {
             .collect()
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// CPU time of the agent's threads.
     pub(crate) fn cpu_time(&self) -> Duration {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        let spent = threads.map(|thread| -> u64 {
-            // Its first number is the time on a CPU, ns.
-            let stat = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
-            stat.split_whitespace().next().unwrap().parse().unwrap()
+        // A thread may have ended since.
+        let stats = threads.filter_map(|thread| {
+            std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()
+        });
+        // The first number is the time on a CPU, ns.
+        let spent = stats.map(|stat| -> u64 {
+            let first = stat.split_whitespace().next();
+            first.unwrap().parse().unwrap()
         });
         Duration::from_nanos(spent.sum())
     }

@@ -294,6 +294,7 @@ impl BpfIpc {
                 "how the datapath wakes the agent has changed"
             );
         }
+        // Where nothing woke us there may be records all the same: the look.
         if self.ring.poll_raw(look.unwrap_or(WAIT)) == 0 {
             self.ring.consume_raw_n(BATCH);
         }
