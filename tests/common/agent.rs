@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -254,19 +255,12 @@ impl Agent {
             .collect()
     }
 
-    /// CPU time of the agent's threads.
+    /// CPU time that the agent has used.
     pub(crate) fn cpu_time(&self) -> Duration {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        // A thread may have ended since.
-        let stats = threads.filter_map(|thread| {
-            std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()
-        });
-        // The first number is the time on a CPU, ns.
-        let spent = stats.map(|stat| -> u64 {
-            let first = stat.split_whitespace().next();
-            first.unwrap().parse().unwrap()
-        });
-        Duration::from_nanos(spent.sum())
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        clock_gettime(clock_getcpuclockid(pid).unwrap())
+            .unwrap()
+            .into()
     }
 }
 

@@ -27,6 +27,7 @@ const WINDOW_US: u64 = 100_000;
 /// turns). Simulated, 200 random paths with several flows, where the agent is late by half of a look of 16, 8 and by
 /// nothing: Jain's index .963, .964 and .962, loss 5.44, 5.49 and 5.43 %.
 const LOOKS: u64 = 16;
+/// What looks are held to.
 const SHORTEST_US: u64 = 1_000;
 const LONGEST_US: u64 = 8_000;
 /// Records per look above which looking is cheaper than being woken; where looks are as long as they should be, and
