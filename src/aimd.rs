@@ -7,7 +7,8 @@
 //! ```text
 //!   climb     rate += (1 - queue to come / tolerated) packet / RTT        half of it above 8 packets,
 //!                                                                         a quarter of tiny windows beyond the edge, and at a policer
-//!                                                                         less of those while a queue stands and 4 % are lost
+//!                                                                         less of those while a queue stands and 4 % are lost;
+//!                                                                         more with each RTT on a path long found empty
 //!   loss      rate *= 0.8; 2.4 packets of 8 to 12, 0.3 of less given up; 0.15 for a single packet of 16 or more;
 //!                     1 - 1.5 x loss if a full queue loses a quarter
 //!   queue     rate *= 1 - a fifth of the queue's share of the RTT
@@ -24,6 +25,9 @@
 //! In a crowd even that is too much: a quarter of a packet more for each of a hundred flows of two packets is an eighth
 //! of the path. What they lose at a full queue is the same for all of them, and slows all of them alike, but only while
 //! a queue stands: one that comes and goes with others' pauses leaves room to be taken.
+//!
+//! A path that is known to hold a whole bandwidth-delay product tells in time that it becomes full. There a climb that
+//! has met neither queue nor loss for a while grows: the path carries more than it did, as a radio link may in seconds.
 //!
 //! The queue is what even the fastest packets of an interval met, less the jitter; the queue to come is that, and what
 //! is sent faster than it arrives until a report tells of it. Where ACKs are collected on their way, two or three of
@@ -148,6 +152,13 @@ const SLOW_PKTS: f64 = 100.0;
 const SLOW_FROM: f64 = 0.04;
 const SLOW_GAIN: f64 = 100.0;
 const SLOW_QUEUE_PART: f64 = 0.25;
+/// RTTs, none taken as shorter than this, that a climb must have met neither queue nor loss until it grows; by how many
+/// packets per RTT with each further one; and the part of the window that it adds at most. Source: simulated, 96 paths
+/// whose rate wanders (`wandering.toml`), see docs/changes/alone.md ("A path long found empty").
+const EMPTY_RTTS: f64 = 4.0;
+const EMPTY_RTT: Micros = Micros::new(30_000);
+const EMPTY_CLIMB: f64 = 0.25;
+const EMPTY_CLIMB_PART: f64 = 0.25;
 /// No climb is faster, and no slowest rate higher, than on a path of this RTT. Source of the former: simulated, 80
 /// paths of .2 to 3 ms (`near.toml`): one flow loses .08 % for .11, and .05 with 2 ms, which uses less of lossy paths.
 const SHORTEST_RTT: Micros = Micros::new(1000);
@@ -200,6 +211,8 @@ pub struct Aimd {
     /// Whether the queue is let out now, and when it last was.
     lets_out: bool,
     let_out_at: Micros,
+    /// Since when it has climbed, and lost nothing.
+    empty_since: Option<Micros>,
 }
 
 /// Where the first back-off from a long queue went, and what arrived then, the path's own losses counted as arrived.
@@ -347,6 +360,7 @@ impl Aimd {
     fn back_off(&mut self, view: &View<'_>, queue: Option<Micros>) -> (Rate, Reason) {
         let &View { mi, est, rate, .. } = view;
         let srtt = est.srtt();
+        self.empty_since = None;
         if self.is_patient(est) {
             return (rate, Reason::Wait);
         }
@@ -397,6 +411,7 @@ impl Aimd {
         let &View { mi, rate, .. } = view;
         let drained = self.drain.take();
         if mi.limited || mi.stalled {
+            self.empty_since = None;
             return (rate, Reason::AppLimited);
         }
         let window_pkts = view.window_pkts();
@@ -413,8 +428,27 @@ impl Aimd {
         } else {
             TINY_CLIMB
         };
+        let per_rtt = per_rtt.max(self.climb_of_empty_path(view, per_rtt));
         let rate = from + climb_step(view, per_rtt, queue, tolerated);
         (rate, Reason::Climb)
+    }
+
+    /// The climb, in packets per RTT, where the path has been empty for so long; none of tiny windows, which climb fast
+    /// as it is.
+    fn climb_of_empty_path(&mut self, view: &View<'_>, usual: f64) -> f64 {
+        let &View { mi, est, .. } = view;
+        if mi.lost_pkts > 0.0 {
+            self.empty_since = None;
+            return 0.0;
+        }
+        let since = *self.empty_since.get_or_insert(est.now());
+        let window_pkts = view.window_pkts();
+        if window_pkts < TINY_PKTS || est.rtt_range() < est.rtt_min() {
+            return 0.0;
+        }
+        let rtts = (est.now() - since) / est.srtt().max(EMPTY_RTT);
+        let grown = usual + EMPTY_CLIMB * (rtts - EMPTY_RTTS).max(0.0);
+        grown.min(window_pkts * EMPTY_CLIMB_PART)
     }
 
     /// A back-off to `target` while so much arrives; `long` says that the queue takes several.

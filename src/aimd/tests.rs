@@ -82,6 +82,48 @@ fn it_climbs_by_up_to_a_packet_or_half_of_one_per_rtt() {
     );
 }
 
+/// What a climb adds, in packets per RTT of 50 ms, in an interval that ends then, 0 for a back-off; 20 packets are in the
+/// window. RTTs were up to `longest_us`.
+fn climbed(climber: &mut Aimd, at: u64, longest_us: u64, lost: u64) -> f64 {
+    let mut est = Estimator::new(&Params::default());
+    est.observe(&report(9, 0, &[(0, 50_000, 0)], 1000), context(None));
+    let longest = report(9, 1, &[(0, longest_us, 0); 8], 1000);
+    est.observe(&longest, context(None));
+    let acks: Vec<_> = (0..40)
+        .map(|i| (i * 2_500, 50_000, u64::from(i < lost)))
+        .collect();
+    let raw = report(33, at, &acks, 100_000);
+    let rate = RATE * 4.0;
+    let (next, reason) = decide(climber, &mut est, &raw, rate, 50_000);
+    assert_eq!(reason == Reason::Climb, next > rate, "{reason:?}");
+    let pkts = (next.bytes_per_sec() - rate.bytes_per_sec()) * 0.05 / PKT;
+    pkts.max(0.0)
+}
+
+#[test]
+fn a_climb_on_a_path_long_found_empty_grows() {
+    let mut climber = Aimd::default();
+    for (at_ms, pkts) in [
+        (1000, 0.5),
+        (1200, 0.5),
+        (1300, 1.0),
+        (1400, 1.5),
+        (9000, 5.0),
+    ] {
+        let climbed = climbed(&mut climber, at_ms * 1000, 100_000, 0);
+        assert!((climbed - pkts).abs() < 1e-6, "{at_ms} ms: {climbed}");
+    }
+    let mut after_a_loss = climber;
+    assert_eq!(climbed(&mut after_a_loss, 9_100_000, 100_000, 2), 0.0);
+    assert_eq!(climbed(&mut after_a_loss, 9_300_000, 100_000, 0), 0.5);
+    let mut after_a_queue = climber;
+    let (_, reason) = step(&mut after_a_queue, 9_100_000, 140_000, 0);
+    assert_eq!(reason, Reason::ClimbQueue);
+    assert_eq!(climbed(&mut after_a_queue, 9_300_000, 100_000, 0), 0.5);
+    let of_small_buffer = climbed(&mut climber, 9_100_000, 90_000, 0);
+    assert_eq!(of_small_buffer, 0.5, "it holds less than the path");
+}
+
 #[test]
 fn more_queue_is_borne_where_its_range_leaves_room() {
     let borne_ms = |rate: Rate, largest: u64| {

@@ -13,6 +13,7 @@ use std::path::Path;
 pub(super) const PATH_KEYS: &[&str] = &[
     "rate",
     "rate-swing",
+    "rate-wander",
     "poisson",
     "steps",
     "trace",
@@ -36,6 +37,7 @@ pub(super) const PATH_KEYS: &[&str] = &[
     "loopback",
 ];
 pub(super) const SWING_KEYS: &[&str] = &["by", "period"];
+pub(super) const WANDER_KEYS: &[&str] = &["by", "every", "memory"];
 
 /// Deliveries are drawn for at least so long, so that a short run's queue of bandwidth-delay products is that of a long
 /// one.
@@ -112,12 +114,23 @@ fn read_rate(table: &mut Table<'_>, setting: Setting<'_>) -> Result<RateSchedule
     let poisson = table.take("poisson", values::rate)?;
     let steps = table.tables("steps")?;
     let file = table.take("trace", values::line)?;
+    let only = rate.filter(|_| poisson.is_none() && steps.is_none() && file.is_none());
+    if let Some(mut wander) = table.table("rate-wander")? {
+        wander.expect(WANDER_KEYS)?;
+        let by = wander.need("by", "a ratio as in \"50%\"", values::loss)?;
+        let every_ns = wander.need("every", "a time as in \"200ms\"", values::duration)?;
+        let memory_ns = wander.need("memory", "a time as in \"3s\"", values::duration)?;
+        let Some(median) = only.filter(|_| !table.has("rate-swing")) else {
+            return Err(wander.wrong_here("only what the key `rate` gives can wander"));
+        };
+        return RateSchedule::wander(median, by, every_ns, memory_ns, length_ns, setting.seed)
+            .map_err(|error| wander.wrong_here(error));
+    }
     if let Some(mut swing) = table.table("rate-swing")? {
         swing.expect(SWING_KEYS)?;
         let by = swing.need("by", "a part of the rate as in \"15%\"", values::loss)?;
         let period_ns = swing.need("period", "a time as in \"5s\"", values::duration)?;
-        let Some(mean) = rate.filter(|_| poisson.is_none() && steps.is_none() && file.is_none())
-        else {
+        let Some(mean) = only else {
             return Err(swing.wrong_here("only what the key `rate` gives can swing"));
         };
         let amplitude = (mean as f64 * by).round() as u64;

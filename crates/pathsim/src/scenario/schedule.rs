@@ -16,6 +16,9 @@ const MAX_DRAWN: u64 = 12_000_000;
 /// Steps in a period of a rate that swings, enough for a sine within 8 % of its amplitude.
 const STEPS_PER_SWING: u64 = 40;
 
+/// Steps of a rate that wanders, at most.
+const MAX_WANDERED: u64 = 400_000;
+
 /// When a link of varying capacity can send: one packet per opportunity, as in mahimahi.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
@@ -161,6 +164,55 @@ impl RateSchedule {
         Ok(Self::Steps(steps.collect()))
     }
 
+    /// A rate that wanders about `median_bps` for `length_ns`, as a radio link's; after that it keeps its last value.
+    /// Its logarithm is an Ornstein-Uhlenbeck process of standard deviation `deviation`, which forgets where it was
+    /// within `memory_ns` (to 1/e), seen every `step_ns`. It begins at the median.
+    ///
+    /// # Errors
+    /// [`InvalidScenario::Range`] for a median out of 1 kbit/s to 100 Gbit/s, between which the rate is held, a
+    /// deviation out of 0 to 1, steps under 1 ms or longer than the memory, or a length of more than 400,000 steps.
+    pub fn wander(
+        median_bps: u64,
+        deviation: f64,
+        step_ns: u64,
+        memory_ns: u64,
+        length_ns: u64,
+        seed: u64,
+    ) -> Result<Self, InvalidScenario> {
+        Self::Constant(median_bps).check()?;
+        if !(0.0..=1.0).contains(&deviation) {
+            return Err(InvalidScenario::Range {
+                what: "the deviation of a rate that wanders",
+                value: deviation.to_string(),
+                range: "0 to 1",
+            });
+        }
+        let range = "1 ms to the memory";
+        let steps = MILLISECOND..=memory_ns.min(MAX_TIME_NS);
+        in_range("a wandering rate's step in ns", step_ns, steps, range)?;
+        let most = step_ns.saturating_mul(MAX_WANDERED).min(MAX_TIME_NS);
+        let range = "400000 steps at most";
+        in_range(
+            "a wandering rate's length in ns",
+            length_ns,
+            0..=most,
+            range,
+        )?;
+        let kept = libm::exp(-(step_ns as f64) / memory_ns as f64);
+        let scatter = deviation * libm::sqrt(1.0 - kept * kept);
+        let (low, high) = (*RATE_RANGE.start() as f64, *RATE_RANGE.end() as f64);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut logarithm = 0.0;
+        let times = (0..).map(|number| number * step_ns);
+        let times = times.take_while(|at_ns| *at_ns == 0 || *at_ns < length_ns);
+        let steps = times.map(|at_ns| {
+            let bps = median_bps as f64 * libm::exp(logarithm);
+            logarithm = kept * logarithm + scatter * normal(&mut rng);
+            (at_ns, bps.clamp(low, high).round() as u64)
+        });
+        Ok(Self::Steps(steps.collect()))
+    }
+
     /// Bytes that the link can carry between two times in ns.
     pub fn capacity_bytes(&self, from_ns: u64, to_ns: u64) -> f64 {
         let to_ns = to_ns.max(from_ns);
@@ -220,6 +272,12 @@ pub(crate) fn exponential(rng: &mut impl Rng) -> f64 {
     -libm::log(1.0 - rng.random::<f64>())
 }
 
+/// Normally distributed, of mean 0 and variance 1 (Box and Muller, 1958).
+fn normal(rng: &mut impl Rng) -> f64 {
+    let radius = libm::sqrt(2.0 * exponential(rng));
+    radius * libm::cos(std::f64::consts::TAU * rng.random::<f64>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,6 +333,52 @@ mod tests {
         assert!((mbps(15, 20) - 50.0 + half).abs() < 0.1, "{}", mbps(15, 20));
         let error = RateSchedule::swing(10_000_000, 10_000_000, SECOND, SECOND).unwrap_err();
         assert!(error.to_string().contains("rate in bit/s is 0"), "{error}");
+    }
+
+    #[test]
+    fn a_rate_that_wanders_scatters_about_its_median_and_forgets() {
+        let wander = |deviation, step_ns, seed| {
+            RateSchedule::wander(
+                10_000_000,
+                deviation,
+                step_ns,
+                2 * SECOND,
+                20_000 * SECOND,
+                seed,
+            )
+        };
+        let schedule = wander(0.6, 500 * MILLISECOND, 3).unwrap();
+        schedule.check().unwrap();
+        let RateSchedule::Steps(steps) = &schedule else {
+            panic!("{schedule:?}")
+        };
+        assert_eq!((steps.len(), steps[0]), (40_000, (0, 10_000_000)));
+        let logs: Vec<f64> = steps.iter().map(|s| (s.1 as f64 / 1e7).ln()).collect();
+        // Of 40,000 values about 5,000 are independent: five standard errors of mean and deviation.
+        let mean = logs.iter().sum::<f64>() / 4e4;
+        assert!(mean.abs() < 0.042, "{mean}");
+        let covariance = |lag: usize| {
+            let pairs = logs.iter().zip(&logs[lag..]);
+            pairs.map(|(a, b)| a * b).sum::<f64>() / (logs.len() - lag) as f64
+        };
+        assert!(
+            (covariance(0).sqrt() - 0.6).abs() < 0.03,
+            "{}",
+            covariance(0)
+        );
+        // After four steps, which are the memory, 1/e is left.
+        let left = covariance(4) / covariance(0);
+        assert!((left - (-1f64).exp()).abs() < 0.05, "{left}");
+        assert_eq!(schedule, wander(0.6, 500 * MILLISECOND, 3).unwrap());
+        assert_ne!(schedule, wander(0.6, 500 * MILLISECOND, 4).unwrap());
+        for (deviation, step_ns, told) in [
+            (1.5, SECOND, "is 1.5"),
+            (0.5, 3 * SECOND, "1 ms to the memory"),
+            (0.5, MILLISECOND, "400000 steps"),
+        ] {
+            let error = wander(deviation, step_ns, 1).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::super::flows::{COMMAND_KEYS, FLOW_KEYS};
-use super::super::path::{PATH_KEYS, SWING_KEYS};
+use super::super::path::{PATH_KEYS, SWING_KEYS, WANDER_KEYS};
 use super::*;
 use pathlab::lab::run::FlowScheme;
 use pathsim::{
@@ -234,6 +234,22 @@ fn a_rate_that_swings_does_so_for_as_long_as_the_run() {
 }
 
 #[test]
+fn a_rate_that_wanders_is_drawn_with_the_seed() {
+    let rates = |seed: u32| {
+        let text = format!(
+            "seed = {seed}\nflows = [{{}}]\npath = {{ rate = \"10mbit\", rate-wander = {{ by = \"50%\", every = \"200ms\", memory = \"3s\" }}, rtt = \"1ms\" }}"
+        );
+        match plan(&text).unwrap().scenario.path.rate {
+            RateSchedule::Steps(steps) => steps,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(rates(1), rates(1));
+    assert_ne!(rates(1), rates(2));
+    assert_eq!((rates(1)[0], rates(1).len()), ((0, 10_000_000), 300));
+}
+
+#[test]
 fn what_is_asked_of_the_lab_is_understood() {
     let plan = plan(
         r#"
@@ -338,6 +354,14 @@ fn what_does_not_go_together_is_refused() {
             "only what the key `rate`",
         ),
         (
+            "path = { rate = \"1mbit\", rtt = \"1ms\", rate-swing = { by = \"5%\", period = \"1s\" }, rate-wander = { by = \"5%\", every = \"1s\", memory = \"2s\" } }",
+            "only what the key `rate` gives can wander",
+        ),
+        (
+            "path = { rate = \"1mbit\", rtt = \"1ms\", rate-wander = { by = \"5%\", every = \"3s\", memory = \"2s\" } }",
+            "1 ms to the memory",
+        ),
+        (
             "path = { rtt = \"1ms\", poisson = \"1mbit\", rate = \"1mbit\" }",
             "one of the keys",
         ),
@@ -409,6 +433,7 @@ fn every_key_is_documented() {
         QUICK_KEYS,
         PATH_KEYS,
         SWING_KEYS,
+        WANDER_KEYS,
         FLOW_KEYS,
         COMMAND_KEYS,
     ]
