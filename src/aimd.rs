@@ -428,23 +428,23 @@ impl Aimd {
         } else {
             TINY_CLIMB
         };
-        let per_rtt = per_rtt.max(self.climb_of_empty_path(view, per_rtt));
+        let per_rtt = self.on_empty_path(view, per_rtt);
         let rate = from + climb_step(view, per_rtt, queue, tolerated);
         (rate, Reason::Climb)
     }
 
-    /// The climb, in packets per RTT, where the path has been empty for so long; none of tiny windows, which climb fast
-    /// as it is.
-    fn climb_of_empty_path(&mut self, view: &View<'_>, usual: f64) -> f64 {
+    /// The climb in packets per RTT, more than usual where the path has been empty for long; tiny windows climb fast as it
+    /// is.
+    fn on_empty_path(&mut self, view: &View<'_>, usual: f64) -> f64 {
         let &View { mi, est, .. } = view;
         if mi.lost_pkts > 0.0 {
             self.empty_since = None;
-            return 0.0;
+            return usual;
         }
         let since = *self.empty_since.get_or_insert(est.now());
         let window_pkts = view.window_pkts();
         if window_pkts < TINY_PKTS || est.rtt_range() < est.rtt_min() {
-            return 0.0;
+            return usual;
         }
         let rtts = (est.now() - since) / est.srtt().max(EMPTY_RTT);
         let grown = usual + EMPTY_CLIMB * (rtts - EMPTY_RTTS).max(0.0);
