@@ -433,8 +433,8 @@ impl Aimd {
         (rate, Reason::Climb)
     }
 
-    /// The climb in packets per RTT, more than usual where the path has been empty for long; tiny windows climb fast as it
-    /// is.
+    /// The climb in packets per RTT, more than usual where the path has been empty for long; tiny windows climb fast as
+    /// it is.
     fn on_empty_path(&mut self, view: &View<'_>, usual: f64) -> f64 {
         let &View { mi, est, .. } = view;
         if mi.lost_pkts > 0.0 {

@@ -39,9 +39,9 @@ fn run(name: &str) {
     let Some(test) = KernelTest::begin(name) else {
         return;
     };
-    // A path on which the emulator and a thousand sockets leave the agent enough of two cores, also of slower ones: where
-    // each core is taken away for half of the time, the least driven flow is at .999 of its life, and at .84 to .998 at
-    // 300 Mbit/s and 50 ms.
+    // A path on which the emulator and a thousand sockets leave the agent enough of two cores, also of slower ones:
+    // where each core is taken away for half of the time, the least driven flow is at .999 of its life, and at .84 to
+    // .998 at 300 Mbit/s and 50 ms.
     let spec = path::spec(250, 100, 0.0);
     let path = path::open(&spec);
     let agent = Agent::start(&[]);

@@ -53,9 +53,23 @@ fn step_with(
     rtt: impl Fn(u64) -> u64,
     lost: u64,
 ) -> (Rate, Reason) {
+    step_on(150_000, arrived, rate, climber, at, rtt, lost)
+}
+
+/// The same on a path of 50 ms to so many us.
+fn step_on(
+    longest_us: u64,
+    arrived: Rate,
+    rate: Rate,
+    climber: &mut Aimd,
+    at: u64,
+    rtt: impl Fn(u64) -> u64,
+    lost: u64,
+) -> (Rate, Reason) {
     let mut est = Estimator::new(&Params::default());
     est.observe(&report(9, 0, &[(0, 50_000, 0)], 1000), context(None));
-    est.observe(&report(9, 1, &[(0, 150_000, 0); 8], 1000), context(None));
+    let longest = report(9, 1, &[(0, longest_us, 0); 8], 1000);
+    est.observe(&longest, context(None));
     let gap = (1e6 * PKT / arrived.bytes_per_sec()) as u64;
     let acks: Vec<_> = (0..100_000 / gap)
         .map(|i| (i * gap, rtt(i), u64::from(i < lost)))
@@ -82,19 +96,11 @@ fn it_climbs_by_up_to_a_packet_or_half_of_one_per_rtt() {
     );
 }
 
-/// What a climb adds, in packets per RTT of 50 ms, in an interval that ends then, 0 for a back-off; 20 packets are in the
-/// window. RTTs were up to `longest_us`.
+/// What a climb adds, in packets per RTT of 50 ms, in an interval that ends then, 0 for a back-off; 20 packets are in
+/// the window. RTTs were up to `longest_us`.
 fn climbed(climber: &mut Aimd, at: u64, longest_us: u64, lost: u64) -> f64 {
-    let mut est = Estimator::new(&Params::default());
-    est.observe(&report(9, 0, &[(0, 50_000, 0)], 1000), context(None));
-    let longest = report(9, 1, &[(0, longest_us, 0); 8], 1000);
-    est.observe(&longest, context(None));
-    let acks: Vec<_> = (0..40)
-        .map(|i| (i * 2_500, 50_000, u64::from(i < lost)))
-        .collect();
-    let raw = report(33, at, &acks, 100_000);
     let rate = RATE * 4.0;
-    let (next, reason) = decide(climber, &mut est, &raw, rate, 50_000);
+    let (next, reason) = step_on(longest_us, rate, rate, climber, at, |_| 50_000, lost);
     assert_eq!(reason == Reason::Climb, next > rate, "{reason:?}");
     let pkts = (next.bytes_per_sec() - rate.bytes_per_sec()) * 0.05 / PKT;
     pkts.max(0.0)

@@ -123,9 +123,12 @@ impl Agent {
         self.child.id()
     }
 
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.id().try_into().unwrap())
+    }
+
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        kill(Pid::from_raw(pid), signal).unwrap();
+        kill(self.pid(), signal).unwrap();
     }
 
     /// Kills the agent without a chance to clean up, and waits until it is gone.
@@ -257,10 +260,8 @@ impl Agent {
 
     /// CPU time that the agent has used.
     pub(crate) fn cpu_time(&self) -> Duration {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
-        clock_gettime(clock_getcpuclockid(pid).unwrap())
-            .unwrap()
-            .into()
+        let clock = clock_getcpuclockid(self.pid()).unwrap();
+        clock_gettime(clock).unwrap().into()
     }
 }
 
