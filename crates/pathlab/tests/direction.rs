@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pathlab::direction::{Direction, Gone, MAX_HELD_PACKETS, Packet, Released};
 use pathsim::{
-    CoDel, Jitter, Loss, LossPlace, MILLISECOND, PathSpec, QueueDiscipline, QueueLimit,
+    CoDel, Jitter, Loss, LossPlace, MILLISECOND, PathSpec, Pie, QueueDiscipline, QueueLimit,
     RateSchedule, RouteChange, SECOND, Sfq, Trace,
 };
 use proptest::prelude::*;
@@ -348,6 +348,7 @@ fn any_path() -> impl Strategy<Value = PathSpec> {
     let discipline = prop_oneof![
         Just(QueueDiscipline::DropTail),
         Just(QueueDiscipline::CoDel(CoDel::default())),
+        Just(QueueDiscipline::Pie(Pie::default())),
         (1u32..2000).prop_map(|buckets| QueueDiscipline::Sfq(Sfq {
             buckets,
             ..Sfq::default()

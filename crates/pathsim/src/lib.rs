@@ -48,8 +48,8 @@ pub use distribution::Distribution;
 pub use reno::Reno;
 pub use results::{Bin, FlowResult, LinkBin, Results, jain};
 pub use scenario::{
-    AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Lie, Loss, LossPlace, PathSpec, Policer,
-    QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Sfq, Source, Trace,
+    AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Lie, Loss, LossPlace, PathSpec, Pie,
+    Policer, QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Sfq, Source, Trace,
     Transport,
 };
 pub use simulation::Simulation;

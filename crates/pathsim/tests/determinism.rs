@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathsim::{
-    CoDel, Controller, Cubic, FixedRate, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec,
+    CoDel, Controller, Cubic, FixedRate, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, Pie,
     QueueDiscipline, QueueLimit, RateSchedule, Reno, RouteChange, SECOND, Scenario, Simulation,
     Source, Trace, Transport,
 };
@@ -92,15 +92,18 @@ fn results_are_the_same_on_every_machine() {
         .collect();
     let trace = RateSchedule::Trace(Arc::new(Trace::parse(&trace).unwrap()));
     let codel = QueueDiscipline::CoDel(CoDel::default());
+    let pie = QueueDiscipline::Pie(Pie::default());
     let found = [
         hash(&run(scenario(QueueDiscipline::DropTail, steps()))),
         hash(&run(scenario(codel, steps()))),
         hash(&run(scenario(codel, trace))),
+        hash(&run(scenario(pie, steps()))),
     ];
-    let expected: [u64; 3] = [
+    let expected: [u64; 4] = [
         206_614_647_767_993_548,
         9_429_874_071_926_821_574,
         3_730_003_464_676_903_216,
+        9_698_235_601_563_094_576,
     ];
     assert_eq!(found, expected, "{found:#x?}");
 }

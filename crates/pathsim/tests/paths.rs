@@ -5,8 +5,8 @@
 
 use pathsim::{
     Ack, CoDel, Controller, Cubic, FixedRate, FlowResult, FlowSpec, Jitter, Lie, Loss, MILLISECOND,
-    MSS, PathSpec, QueueDiscipline, QueueLimit, Results, RouteChange, SECOND, Scenario, Sending,
-    Sfq, Simulation, Source, Transport,
+    MSS, PathSpec, Pie, QueueDiscipline, QueueLimit, Results, RouteChange, SECOND, Scenario,
+    Sending, Sfq, Simulation, Source, Transport,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -54,6 +54,21 @@ fn codel_keeps_a_greedy_flow_near_its_target() {
     assert!((1.0..6.0).contains(&wait), "{wait}");
     assert!(controlled.share > 0.9, "{}", controlled.share);
     assert_eq!(controlled.flows[0].timeouts, 0);
+}
+
+#[test]
+fn pie_keeps_a_greedy_flow_near_its_target() {
+    let mut scenario = scenario();
+    scenario.path.queue = QueueLimit::Packets(scenario.path.bdp_packets(8.0));
+    for target_ms in [15, 40] {
+        let target_ns = target_ms * MILLISECOND;
+        scenario.path.discipline = QueueDiscipline::Pie(Pie { target_ns });
+        let out = run(scenario.clone());
+        let wait = rtt_ms(&out.flows[0], 5, 30) - 40.0;
+        let target = target_ms as f64;
+        assert!((target * 0.6..target * 1.2).contains(&wait), "{wait}");
+        assert!(out.share > 0.95, "{}", out.share);
+    }
 }
 
 /// Cubic beside datagrams at the rate of the link: in one queue these leave it next to nothing, under sfq each has

@@ -12,7 +12,7 @@ use pathlab::path::{self, Path, PathReport};
 use pathlab::program::Program;
 use pathlab::requirements;
 use pathlab::tun::EndSettings;
-use pathsim::{CoDel, Distribution, PathSpec, QueueDiscipline, RateSchedule, Sfq};
+use pathsim::{CoDel, Distribution, PathSpec, Pie, QueueDiscipline, RateSchedule, Sfq};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -127,6 +127,8 @@ enum Aqm {
     None,
     /// CoDel, RFC 8289
     Codel,
+    /// PIE, RFC 8033
+    Pie,
     /// Stochastic fairness queueing, as Linux' sfq
     Sfq,
 }
@@ -208,7 +210,7 @@ fn described(args: &PathArgs) -> Result<(PathSpec, EndSettings)> {
         rtt_ns: args.rtt,
         queue: args.queue.unwrap_or(match args.aqm {
             Aqm::Sfq => Queue::Packets(Sfq::LINUX_LIMIT_PACKETS),
-            Aqm::None | Aqm::Codel => Queue::Products(1.0),
+            Aqm::None | Aqm::Codel | Aqm::Pie => Queue::Products(1.0),
         }),
         loss: args.loss,
         loss_burst: args.loss_burst,
@@ -220,6 +222,7 @@ fn described(args: &PathArgs) -> Result<(PathSpec, EndSettings)> {
     path.discipline = match args.aqm {
         Aqm::None => QueueDiscipline::DropTail,
         Aqm::Codel => QueueDiscipline::CoDel(CoDel::default()),
+        Aqm::Pie => QueueDiscipline::Pie(Pie::default()),
         Aqm::Sfq => QueueDiscipline::Sfq(Sfq::default()),
     };
     let ends = EndSettings {

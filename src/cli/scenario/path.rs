@@ -5,7 +5,7 @@ use super::values::{self, Queue};
 use super::{PathParts, losses, policer, uniform_jitter};
 use anyhow::Result;
 use pathsim::{
-    CoDel, Jitter, LossPlace, PathSpec, Policer, QueueDiscipline, QueueLimit, RateSchedule,
+    CoDel, Jitter, LossPlace, PathSpec, Pie, Policer, QueueDiscipline, QueueLimit, RateSchedule,
     RouteChange, SECOND, Sfq,
 };
 use std::path::Path;
@@ -23,6 +23,7 @@ pub(super) const PATH_KEYS: &[&str] = &[
     "aqm",
     "codel-target",
     "codel-interval",
+    "pie-target",
     "loss",
     "loss-burst",
     "loss-place",
@@ -73,7 +74,7 @@ pub(super) fn read(mut table: Table<'_>, setting: Setting<'_>) -> Result<(PathSp
         rtt_ns,
         queue: queue.unwrap_or(match aqm {
             Aqm::Sfq => Queue::Packets(Sfq::LINUX_LIMIT_PACKETS),
-            Aqm::None | Aqm::CoDel => Queue::Products(1.0),
+            Aqm::None | Aqm::CoDel | Aqm::Pie => Queue::Products(1.0),
         }),
         loss: table.take("loss", values::loss)?.unwrap_or(0.0),
         loss_burst: table.take("loss-burst", values::burst)?,
@@ -209,24 +210,34 @@ fn read_delay(table: &mut Table<'_>) -> Result<(u64, Vec<RouteChange>)> {
 fn read_discipline(table: &mut Table<'_>, aqm: Aqm) -> Result<QueueDiscipline> {
     let target_ns = table.take("codel-target", values::duration)?;
     let interval_ns = table.take("codel-interval", values::duration)?;
-    let usual = CoDel::default();
-    match (aqm, target_ns.or(interval_ns)) {
-        (Aqm::CoDel, _) => Ok(QueueDiscipline::CoDel(CoDel {
-            target_ns: target_ns.unwrap_or(usual.target_ns),
-            interval_ns: interval_ns.unwrap_or(usual.interval_ns),
-        })),
-        (_, Some(_)) => {
-            Err(table.wrong_here("codel-target and codel-interval need aqm = \"codel\""))
-        }
-        (Aqm::None, None) => Ok(QueueDiscipline::DropTail),
-        (Aqm::Sfq, None) => Ok(QueueDiscipline::Sfq(Sfq::default())),
+    let pie_target_ns = table.take("pie-target", values::duration)?;
+    if target_ns.or(interval_ns).is_some() && aqm != Aqm::CoDel {
+        return Err(table.wrong_here("codel-target and codel-interval need aqm = \"codel\""));
     }
+    if pie_target_ns.is_some() && aqm != Aqm::Pie {
+        return Err(table.wrong_here("pie-target needs aqm = \"pie\""));
+    }
+    Ok(match aqm {
+        Aqm::None => QueueDiscipline::DropTail,
+        Aqm::CoDel => {
+            let usual = CoDel::default();
+            QueueDiscipline::CoDel(CoDel {
+                target_ns: target_ns.unwrap_or(usual.target_ns),
+                interval_ns: interval_ns.unwrap_or(usual.interval_ns),
+            })
+        }
+        Aqm::Pie => QueueDiscipline::Pie(Pie {
+            target_ns: pie_target_ns.unwrap_or(Pie::default().target_ns),
+        }),
+        Aqm::Sfq => QueueDiscipline::Sfq(Sfq::default()),
+    })
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Aqm {
     None,
     CoDel,
+    Pie,
     Sfq,
 }
 
@@ -236,9 +247,10 @@ impl std::str::FromStr for Aqm {
         match text {
             "none" => Ok(Self::None),
             "codel" => Ok(Self::CoDel),
+            "pie" => Ok(Self::Pie),
             "sfq" => Ok(Self::Sfq),
             _ => Err(format!(
-                "`{text}` is not a queue discipline: write none, codel or sfq"
+                "`{text}` is not a queue discipline: write none, codel, pie or sfq"
             )),
         }
     }

@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Each use of chance has a stream of its own, so that one does not shift the others.
-fn stream(seed: u64, number: u64) -> ChaCha8Rng {
+pub(super) fn stream(seed: u64, number: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(number);
     rng

@@ -9,12 +9,13 @@
 //!
 //! Behind a drop-tail queue packets leave in the order in which they came, so a packet's departure
 //! is known when it arrives, and the queue needs no events of its own: it is the list of departures
-//! that are still to come. CoDel and sfq decide when a packet's turn comes; their queues are of packets, and
-//! the link asks to be served at each turn.
+//! that are still to come. PIE drops packets that come, and so has the same list. CoDel and sfq
+//! decide when a packet's turn comes; their queues are of packets, and the link asks to be served at each turn.
 
 mod capacity;
 mod chance;
 mod codel;
+mod pie;
 mod policer;
 mod queue;
 mod sfq;
@@ -65,6 +66,7 @@ pub struct Link<T> {
     policer: Option<Bucket>,
     limit: QueueLimit,
     queue: Queue<T>,
+    pie: Option<pie::Controller>,
     /// Whether a turn is to come.
     due: bool,
     /// Packets on the way there, and how many it holds.
@@ -96,7 +98,7 @@ impl<T> Link<T> {
     pub fn new(path: &PathSpec, seed: u64) -> Result<Self, InvalidScenario> {
         path.check()?;
         let queue = match path.discipline {
-            QueueDiscipline::DropTail => Queue::Departures {
+            QueueDiscipline::DropTail | QueueDiscipline::Pie(_) => Queue::Departures {
                 departures: VecDeque::new(),
                 bytes: 0,
             },
@@ -106,11 +108,16 @@ impl<T> Link<T> {
             },
             QueueDiscipline::Sfq(sfq) => Queue::Sfq(sfq::Buckets::new(sfq, seed)),
         };
+        let pie = match path.discipline {
+            QueueDiscipline::Pie(pie) => Some(pie::Controller::new(pie, seed)),
+            _ => None,
+        };
         Ok(Self {
             capacity: Capacity::new(path.rate.clone()),
             policer: path.policer.map(Bucket::new),
             limit: path.queue,
             queue,
+            pie,
             due: false,
             held: 0,
             held_limit: path.delay_limit_packets.map_or(usize::MAX, |n| n as usize),
@@ -195,6 +202,12 @@ impl<T> Link<T> {
                 departures,
                 bytes: sum,
             } => {
+                let empty_ns = departures.back().map_or(now_ns, |(at_ns, _)| *at_ns);
+                if let Some(pie) = &mut self.pie
+                    && pie.drops(now_ns, empty_ns, backlog)
+                {
+                    return Fate::Dropped;
+                }
                 let departure_ns = self.capacity.send(now_ns, bytes);
                 departures.push_back((departure_ns, bytes));
                 *sum += u64::from(bytes);

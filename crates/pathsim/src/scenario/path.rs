@@ -21,6 +21,8 @@ pub enum QueueDiscipline {
     DropTail,
     /// Packets that have waited, while all have waited for too long.
     CoDel(CoDel),
+    /// Packets that come, at random, while packets wait for too long.
+    Pie(Pie),
     /// Packets of the flow that has most of them waiting. Flows take turns.
     Sfq(Sfq),
 }
@@ -64,6 +66,22 @@ impl Default for CoDel {
         Self {
             target_ns: 5 * MILLISECOND,
             interval_ns: 100 * MILLISECOND,
+        }
+    }
+}
+
+/// Proportional integral controller enhanced (RFC 8033).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pie {
+    /// The wait that is aimed at, ns; above 0.
+    pub target_ns: u64,
+}
+
+impl Default for Pie {
+    /// 15 ms (RFC 8033 §4.2).
+    fn default() -> Self {
+        Self {
+            target_ns: 15 * MILLISECOND,
         }
     }
 }
@@ -314,6 +332,10 @@ impl PathSpec {
                 range,
             )?;
             in_range("CoDel's interval in ns", codel.interval_ns, positive, range)?;
+        }
+        if let QueueDiscipline::Pie(pie) = self.discipline {
+            let range = "above 0, to 100000 s";
+            in_range("PIE's target in ns", pie.target_ns, 1..=MAX_TIME_NS, range)?;
         }
         if let QueueDiscipline::Sfq(sfq) = self.discipline {
             in_range(

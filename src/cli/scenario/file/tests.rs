@@ -3,8 +3,8 @@ use super::super::path::{PATH_KEYS, SWING_KEYS, WANDER_KEYS};
 use super::*;
 use pathlab::lab::run::FlowScheme;
 use pathsim::{
-    CoDel, Jitter, Loss, MILLISECOND, Policer, QueueDiscipline, QueueLimit, RateSchedule, SECOND,
-    Sfq, Source as Data,
+    CoDel, Jitter, Loss, MILLISECOND, Pie, Policer, QueueDiscipline, QueueLimit, RateSchedule,
+    SECOND, Sfq, Source as Data,
 };
 
 const FILE: &str = r#"
@@ -151,6 +151,12 @@ fn an_error_names_line_key_and_remedy() {
             "aqm = \"codel\"",
         ),
         (
+            "aqm = \"codel\"",
+            "aqm = \"codel\"\npie-target = \"15ms\"",
+            "f.toml:4: [path]",
+            "aqm = \"pie\"",
+        ),
+        (
             "seed = 7",
             "seed = [7]",
             "f.toml:3: key `seed`",
@@ -247,6 +253,27 @@ fn a_rate_that_wanders_is_drawn_with_the_seed() {
     assert_eq!(rates(1), rates(1));
     assert_ne!(rates(1), rates(2));
     assert_eq!((rates(1)[0], rates(1).len()), ((0, 10_000_000), 300));
+}
+
+#[test]
+fn managed_queues_have_targets() {
+    let discipline = |keys: &str| {
+        let path = format!("[path]\nrate = \"50mbit\"\nrtt = \"40ms\"\n{keys}");
+        plan(&path).unwrap().scenario.path.discipline
+    };
+    let pie = |target_ms| {
+        QueueDiscipline::Pie(Pie {
+            target_ns: target_ms * MILLISECOND,
+        })
+    };
+    assert_eq!(discipline("aqm = \"pie\""), pie(15));
+    assert_eq!(discipline("aqm = \"pie\"\npie-target = \"10ms\""), pie(10));
+    let codel = discipline("aqm = \"codel\"\ncodel-target = \"1ms\"");
+    let expected = CoDel {
+        target_ns: MILLISECOND,
+        ..CoDel::default()
+    };
+    assert_eq!(codel, QueueDiscipline::CoDel(expected));
 }
 
 #[test]
