@@ -26,6 +26,9 @@
 //!   as a path's own do, they are that, though no queue tells (`estimate/met.rs`). To a near receiver, what is lost met
 //!   a full queue, or it is not known what it met.
 //!
+//! - A managed queue (CoDel, PIE) drops packets long before it is full, while all wait for longer than it wants: the more
+//!   is borne as the path's own, the more it drops. What is lost while such a queue stands teaches a small floor only.
+//!
 //! - A policer has no queue, and drops only what is too much. Losses that grow with the rate at which they were sent
 //!   are none of the path's own (`estimate/by_rate.rs`).
 //!
@@ -87,6 +90,13 @@ const MET_NOISE_PART: f64 = 0.25;
 /// of 5 Mbit/s at 1 % of loss, whose queue hardly moves: their worst second 3.8 to 4.7 Mbit/s; .03 to .25 the same, .02
 /// not.
 const LOW_QUEUE: f64 = 0.05;
+/// What every packet waits for where a managed queue may drop some: less than CoDel's target (5 ms, RFC 8289), and than
+/// half of PIE's (15 ms, RFC 8033). Source: simulated, 36 paths (`managed.toml`) that two to sixteen flows
+/// share: they lose 3.0 % with 2 ms, this and 4 ms, 3.6 without, Cubic's 2.1.
+const MANAGED_WAIT: Micros = Micros::new(3_000);
+/// Packets per RTT from which it is not asked: where so many follow each other, jitter in order is a queue that stands.
+/// Source: simulated, 28 paths that jitter and lose: used by .921, .918 without, .898 if it is always asked.
+const MANAGED_PKTS: f64 = 64.0;
 /// The kernel paces so much at a time. Source: Linux `tcp_tso_autosize`.
 const BURST: Micros = Micros::new(1000);
 /// Smallest RTT from which the kernel's bursts are so small a part of it that flows which share a small buffer do not
@@ -252,7 +262,14 @@ impl Estimator {
         let asked_before = std::mem::replace(&mut self.last_asked, mi.asked.unwrap_or(Rate::ZERO));
         if !self.is_filled(&mi) {
             let class = self.class(&mi);
-            self.floor.learn(&mi, class);
+            let window_pkts = mi.send_rate.bytes_in(self.rtt_min()) / context.mss_bytes;
+            let told = match class {
+                LossClass::Random if window_pkts < MANAGED_PKTS && self.may_be_managed(&mi) => {
+                    LossClass::Unknown
+                }
+                told => told,
+            };
+            self.floor.learn(&mi, told);
             if class != LossClass::Congestive {
                 self.learn_by_rate(&mi, asked_before);
             }
@@ -447,6 +464,13 @@ impl Estimator {
             self.is_high(rtt.mean) && self.mean_queue(&rtt) > self.rtt_min() * LOW_QUEUE
         };
         !self.range_unknown() && mi.rtt.is_some_and(filled)
+    }
+
+    /// Whether a queue stood through the interval of which a managed one would have dropped packets.
+    fn may_be_managed(&self, mi: &Mi) -> bool {
+        let packets = Micros::new(self.packet_time.into()) * 2.0;
+        let wait = MANAGED_WAIT.max(packets).max(self.rtt_noise());
+        mi.rtt.is_some_and(|rtt| rtt.min - self.rtt_floor() > wait)
     }
 
     /// Whether the loss floor was learnt in the upper half of the range, as it is known now.

@@ -315,6 +315,36 @@ fn a_queue_that_hardly_moves_hides_no_losses() {
 }
 
 #[test]
+fn losses_while_a_queue_stands_teach_a_small_floor_to_a_small_window() {
+    // A twelfth of 100 packets in 20 ms: at a rate of 5 MB/s a window of 200 packets, at .5 MB/s one of 20.
+    let floor = |stands: bool, slower: u64| {
+        let mut est = with_queue_range();
+        for i in 2..60 {
+            // 0 to 4 ms, or 4 to 16.
+            let low = anywhere_low(i);
+            let rtt = if stands {
+                44_000 + (low - 40_000) * 3
+            } else {
+                low
+            };
+            let acks: Vec<_> = (0..100)
+                .map(|k| (k * 200 * slower, rtt, u64::from(k % 12 == 3)))
+                .collect();
+            let raw = report(33, i * 400_000, &acks, 20_000 * slower);
+            let mi = est.observe(&raw, context(5e6 / slower as f64));
+            assert_eq!(est.class(&mi), LossClass::Random);
+        }
+        est.loss_floor()
+    };
+    let learnt = 0.07..0.09;
+    for (stands, slower) in [(false, 10), (false, 1), (true, 1)] {
+        let floor = floor(stands, slower);
+        assert!(learnt.contains(&floor), "{stands} {slower}: {floor}");
+    }
+    assert!(floor(true, 10) <= MOST_OWN, "{}", floor(true, 10));
+}
+
+#[test]
 fn a_floor_that_was_learnt_at_a_long_queue_is_forgotten() {
     let mut est = Estimator::new(&Params::default());
     // The flow came when the queue was full, and knows the last 1.9 ms of it.
