@@ -16,6 +16,7 @@ use pathsim::PathSpec;
 
 use crate::buffers::Buffers;
 use crate::direction::{Direction, Gone, Packet};
+use crate::ecn::{self, Ecn};
 use crate::emulator::{EmulatorError, EmulatorReport, Recording};
 use crate::flows::{FlowKey, Flows};
 use crate::lateness::Lateness;
@@ -194,6 +195,7 @@ impl Carrier {
                 }
             };
             let key = FlowKey::of(&buffer[..length], side == 0);
+            let ecn = Ecn::of(&buffer[..length]);
             let now_ns = self.now_ns();
             let packet = Packet {
                 slot,
@@ -201,6 +203,7 @@ impl Carrier {
                 bytes: length as u32,
                 arrived_ns: now_ns,
                 extra_rtt_ns: self.extra_rtt_ns(key.address),
+                ecn,
             };
             if side == 0 {
                 self.observer.flows.arrived(packet.flow, packet.bytes);
@@ -248,7 +251,10 @@ impl Carrier {
                 let late_ns = now_ns - released.due_ns;
                 self.lateness.record(Duration::from_nanos(late_ns));
                 let packet = released.packet;
-                let bytes = &observer.buffers.at(packet.slot)[..packet.bytes as usize];
+                let bytes = &mut observer.buffers.at(packet.slot)[..packet.bytes as usize];
+                if packet.ecn == Ecn::Marked {
+                    ecn::mark(bytes);
+                }
                 if (&self.devices[1 - side]).write(bytes).is_err() {
                     self.refused += 1;
                 }

@@ -17,9 +17,11 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use pathsim::link::{Fate, Link, Losses};
+use pathsim::link::{Fate, Link, Losses, Mark};
 use pathsim::{InvalidScenario, PathSpec};
 use serde::Serialize;
+
+use crate::ecn::Ecn;
 
 /// Packets that a direction holds at most, waiting or travelling. 2^18 full-size packets are 3 Gbit,
 /// for example 10 Gbit/s over 300 ms.
@@ -38,6 +40,18 @@ pub struct Packet {
     pub arrived_ns: u64,
     /// Two-way propagation delay of its flow beyond the path's, ns.
     pub extra_rtt_ns: u64,
+    /// What its header says of marks.
+    pub ecn: Ecn,
+}
+
+impl Mark for Packet {
+    fn mark(&mut self) -> bool {
+        let can = self.ecn != Ecn::NotCapable;
+        if can {
+            self.ecn = Ecn::Marked;
+        }
+        can
+    }
 }
 
 /// Why a packet goes no further.
@@ -65,6 +79,8 @@ pub struct Counters {
     pub overflows: u64,
     /// Packets released at the far end.
     pub released: u64,
+    /// Of them those that the queue had marked (ECN).
+    pub marked: u64,
     /// Bytes released at the far end.
     pub released_bytes: u64,
     /// Packets still on their way, waiting or travelling.
@@ -315,6 +331,7 @@ impl Direction {
         }
         self.counters.held -= 1;
         self.counters.released += 1;
+        self.counters.marked += u64::from(packet.ecn == Ecn::Marked);
         self.counters.released_bytes += u64::from(packet.bytes);
         Some(Released { due_ns, packet })
     }

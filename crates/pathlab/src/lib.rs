@@ -43,6 +43,7 @@ mod carrier;
 pub mod chart;
 pub mod demo;
 pub mod direction;
+pub mod ecn;
 pub mod emulator;
 pub mod flows;
 pub mod guest;

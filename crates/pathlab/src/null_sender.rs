@@ -11,6 +11,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use pathsim::{PathSpec, SECOND};
 
 use crate::direction::{Direction, Packet};
+use crate::ecn::Ecn;
 use crate::lateness::Lateness;
 use crate::netns::Netns;
 use crate::path::{self, Path};
@@ -191,6 +192,7 @@ pub(crate) fn modelled(
             bytes,
             arrived_ns,
             extra_rtt_ns: 0,
+            ecn: Ecn::NotCapable,
         };
         model.offer(packet, |_, _| {});
         while let Some(released) = model.release(arrived_ns) {

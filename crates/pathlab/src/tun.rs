@@ -48,17 +48,20 @@ pub struct EndSettings {
     pub sack: bool,
     /// `net.ipv4.tcp_reordering`, if not the kernel's own.
     pub reordering: Option<u32>,
+    /// Whether both ends negotiate ECN: `net.ipv4.tcp_ecn`.
+    pub ecn: bool,
     /// Extra RTTs of flows, ns, each of which gets an address at the client; 0 and repetitions do not matter.
     pub extra_rtts_ns: Vec<u64>,
 }
 
 impl Default for EndSettings {
-    /// Packet by packet, with SACK.
+    /// Packet by packet, with SACK, without ECN.
     fn default() -> Self {
         Self {
             gso_max_segs: 1,
             sack: true,
             reordering: None,
+            ecn: false,
             extra_rtts_ns: Vec::new(),
         }
     }
@@ -116,6 +119,7 @@ pub(crate) fn set_up_tcp(netns: &Netns, ends: &EndSettings) -> Result<(), NetnsE
     // Connections that choose none (iperf3's control connection) must not be flows of the agent.
     netns.sysctl("net/ipv4/tcp_congestion_control", "reno")?;
     netns.sysctl("net/ipv4/tcp_sack", if ends.sack { "1" } else { "0" })?;
+    netns.sysctl("net/ipv4/tcp_ecn", if ends.ecn { "1" } else { "0" })?;
     if let Some(packets) = ends.reordering {
         if packets > KERNEL_MAX_REORDERING {
             // New kernels accept no more than this.

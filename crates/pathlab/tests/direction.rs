@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use pathlab::direction::{Direction, Gone, MAX_HELD_PACKETS, Packet, Released};
+use pathlab::ecn::Ecn;
 use pathsim::{
     CoDel, Jitter, Loss, LossPlace, MILLISECOND, PathSpec, Pie, QueueDiscipline, QueueLimit,
     RateSchedule, RouteChange, SECOND, Sfq, Trace,
@@ -29,6 +30,7 @@ fn packet(slot: u32, at_ns: u64, bytes: u32) -> Packet {
         bytes,
         arrived_ns: at_ns,
         extra_rtt_ns: 0,
+        ecn: Ecn::NotCapable,
     }
 }
 

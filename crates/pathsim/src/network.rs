@@ -2,7 +2,7 @@
 
 use crate::WIRE;
 use crate::flow::bin;
-use crate::link::{Fate, Link, Losses};
+use crate::link::{Fate, Link, Losses, Mark};
 use crate::receiver::Packet;
 use crate::results::LinkBin;
 use crate::scenario::{InvalidScenario, Scenario};
@@ -25,6 +25,9 @@ pub(crate) enum Event {
 
 /// What the link carries: a flow's packet.
 pub(crate) type OfFlow = (u32, Packet);
+
+/// No end understands ECN.
+impl Mark for OfFlow {}
 
 /// The link and the events to come.
 pub(crate) struct Network {

@@ -251,6 +251,7 @@ fn of_file(file: &std::path::Path, only: Option<&str>) -> Result<(PathSpec, EndS
         gso_max_segs: plan.settings.gso_max_segs,
         sack: plan.settings.sack,
         reordering: plan.settings.reordering,
+        ecn: plan.settings.ecn,
         extra_rtts_ns: Vec::new(),
     };
     Ok((plan.scenario.path, ends))

@@ -28,6 +28,7 @@ const SCENARIO_KEYS: &[&str] = &[
     "gso",
     "sack",
     "reordering",
+    "ecn",
     "path",
     "flows",
 ];
@@ -149,6 +150,7 @@ fn read_settings(table: &mut Table<'_>) -> Result<Settings> {
             .unwrap_or(usual.gso_max_segs),
         sack: table.take("sack", values::yes_or_no)?.unwrap_or(usual.sack),
         reordering: table.take("reordering", values::reordering)?,
+        ecn: table.take("ecn", values::yes_or_no)?.unwrap_or(usual.ecn),
         rounds: table
             .take("rounds", values::rounds)?
             .unwrap_or(usual.rounds),

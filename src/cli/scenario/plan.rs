@@ -149,6 +149,7 @@ impl Plan {
             settings if settings.loopback => "path without a bottleneck",
             settings if !settings.sack => "TCP without SACK",
             settings if settings.reordering.is_some() => "tcp_reordering",
+            settings if settings.ecn => "ECN",
             _ => return Ok(()),
         };
         bail!("the simulator has no {lacking}: {INSTEAD}");

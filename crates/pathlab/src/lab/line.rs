@@ -166,12 +166,14 @@ fn ends(run: &Run) -> EndSettings {
         gso_max_segs,
         sack,
         reordering,
+        ecn,
         ..
     } = run.settings;
     EndSettings {
         gso_max_segs,
         sack,
         reordering,
+        ecn,
         extra_rtts_ns: run
             .scenario
             .flows

@@ -327,6 +327,7 @@ fn link(path: &PathReport) -> LinkResult {
         queue_drops: data.queue_drops + data.overflows,
         random_losses: data.losses,
         delivered: data.released,
+        marked: data.marked,
         queue_peak_packets: path.emulator.queue_peak_packets,
         bin_s: path.emulator.bin.as_secs_f64(),
         queue_packets: path.emulator.queue_packets.clone(),

@@ -271,6 +271,8 @@ pub struct LinkResult {
     pub random_losses: u64,
     /// Handed on at the far end.
     pub delivered: u64,
+    /// Of these, marked by a managed queue (ECN).
+    pub marked: u64,
     /// Most packets that waited.
     pub queue_peak_packets: u64,
     /// Length of a bin of the series, s.

@@ -55,6 +55,8 @@ pub struct Settings {
     pub sack: bool,
     /// `net.ipv4.tcp_reordering` of the sender, if not the kernel's own (3).
     pub reordering: Option<u32>,
+    /// Whether both ends negotiate ECN: `net.ipv4.tcp_ecn`.
+    pub ecn: bool,
     /// Rounds of downloads: flows with a size connect and transfer again, all of a round together, when all of the
     /// round before are complete.
     pub rounds: u32,
@@ -70,6 +72,7 @@ impl Default for Settings {
             gso_max_segs: 1,
             sack: true,
             reordering: None,
+            ecn: false,
             rounds: 1,
             loopback: false,
         }

@@ -6,8 +6,9 @@
 //!   a wait < target, or one packet left  ──▶  not dropping
 //! ```
 //! The drops come ever faster until the senders give way. A new dropping state soon after the last one
-//! begins with the rate of drops at which that one ended.
+//! begins with the rate of drops at which that one ended. A packet that can be marked (ECN) is, and goes on.
 
+use super::Mark;
 use super::queue::{Fifo, Waiting};
 use crate::WIRE;
 use crate::scenario::CoDel;
@@ -39,7 +40,7 @@ impl Controller {
     }
 
     /// The packet to send next. `dropped` takes those that are dropped before it.
-    pub(super) fn dequeue<T>(
+    pub(super) fn dequeue<T: Mark>(
         &mut self,
         now_ns: u64,
         queue: &mut Fifo<T>,
@@ -49,8 +50,12 @@ impl Controller {
         if self.dropping {
             self.dropping = may_drop;
             while self.dropping && now_ns >= self.drop_next_ns {
-                dropped(packet.packet);
                 self.count += 1;
+                if packet.packet.mark() {
+                    self.drop_next_ns = self.after(self.drop_next_ns);
+                    break;
+                }
+                dropped(packet.packet);
                 (packet, may_drop) = self.pop(now_ns, queue)?;
                 self.dropping = may_drop;
                 if may_drop {
@@ -58,8 +63,12 @@ impl Controller {
                 }
             }
         } else if may_drop {
-            dropped(packet.packet);
-            let popped = self.pop(now_ns, queue);
+            let next = if packet.packet.mark() {
+                Some(packet)
+            } else {
+                dropped(packet.packet);
+                self.pop(now_ns, queue).map(|(packet, _)| packet)
+            };
             self.dropping = true;
             let more = self.count - self.last_count;
             let recent = now_ns.saturating_sub(self.drop_next_ns)
@@ -67,7 +76,7 @@ impl Controller {
             self.count = if more > 1 && recent { more } else { 1 };
             self.last_count = self.count;
             self.drop_next_ns = self.after(now_ns);
-            (packet, _) = popped?;
+            packet = next?;
         }
         Some(packet)
     }

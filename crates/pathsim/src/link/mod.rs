@@ -10,7 +10,8 @@
 //! Behind a drop-tail queue packets leave in the order in which they came, so a packet's departure
 //! is known when it arrives, and the queue needs no events of its own: it is the list of departures
 //! that are still to come. PIE drops packets that come, and so has the same list. CoDel and sfq
-//! decide when a packet's turn comes; their queues are of packets, and the link asks to be served at each turn.
+//! decide when a packet's turn comes; their queues are of packets, and the link asks to be served at each turn. CoDel and
+//! PIE mark packets that can be instead.
 
 mod capacity;
 mod chance;
@@ -44,6 +45,14 @@ pub enum Fate<T> {
     Waits(Option<u64>),
     /// Waits for its turn, and this other packet is dropped for it.
     Displaces(T),
+}
+
+/// What a managed queue may mark instead of dropping it (ECN, RFC 3168).
+pub trait Mark {
+    /// Marks the packet; `false` if its ends do not understand that, as by default.
+    fn mark(&mut self) -> bool {
+        false
+    }
 }
 
 /// The waiting packets; `T` is what they carry.
@@ -90,7 +99,7 @@ impl<T> std::fmt::Debug for Link<T> {
     }
 }
 
-impl<T> Link<T> {
+impl<T: Mark> Link<T> {
     /// An idle link. Equal seeds make equal decisions about equal packets.
     ///
     /// # Errors
@@ -163,7 +172,7 @@ impl<T> Link<T> {
     }
 
     /// Takes a packet of so many bytes (at least 1) of a flow. Times must not go back.
-    pub fn offer(&mut self, now_ns: u64, flow: u64, bytes: u32, packet: T) -> Fate<T> {
+    pub fn offer(&mut self, now_ns: u64, flow: u64, bytes: u32, mut packet: T) -> Fate<T> {
         if self.loss_place == LossPlace::InFront && self.losses.is_next_lost() {
             return Fate::Lost;
         }
@@ -204,7 +213,8 @@ impl<T> Link<T> {
             } => {
                 let empty_ns = departures.back().map_or(now_ns, |(at_ns, _)| *at_ns);
                 if let Some(pie) = &mut self.pie
-                    && pie.drops(now_ns, empty_ns, backlog)
+                    && pie.acts(now_ns, empty_ns, backlog)
+                    && !(pie.marks() && packet.mark())
                 {
                     return Fate::Dropped;
                 }
@@ -282,6 +292,10 @@ impl<T> Link<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Mark for () {}
+    impl Mark for u64 {}
+
     use crate::MILLISECOND;
     use crate::scenario::{CoDel, Jitter, Loss, Policer, RateSchedule, Trace};
     use std::sync::Arc;
@@ -290,7 +304,7 @@ mod tests {
         PathSpec::clean(12_000_000, 10 * MILLISECOND) // 1 ms per packet, 10 packets
     }
 
-    fn link<T>(path: &PathSpec, seed: u64) -> Link<T> {
+    fn link<T: Mark>(path: &PathSpec, seed: u64) -> Link<T> {
         Link::new(path, seed).unwrap()
     }
 
@@ -436,7 +450,7 @@ mod tests {
         let mut path = path();
         path.discipline = QueueDiscipline::CoDel(CoDel::default());
         let mut link = link(&path, 1);
-        assert_eq!(link.offer(0, 0, 1500, 0), Fate::Waits(Some(0)));
+        assert_eq!(link.offer(0, 0, 1500, 0_u64), Fate::Waits(Some(0)));
         let fates: Vec<_> = (1..12)
             .map(|number| link.offer(0, 0, 1500, number))
             .collect();

@@ -1,4 +1,4 @@
-//! PIE, RFC 8033 §4 and §5: drops at random what comes to a queue in which packets wait for too long.
+//! PIE, RFC 8033 §4 and §5: drops or marks (ECN) at random what comes to a queue in which packets wait for too long.
 //!
 //! ```text
 //!   every 15 ms   probability += scale × (α × (wait − target) + β × (wait − wait before))
@@ -7,7 +7,7 @@
 //! Scale is the less, the lower the probability is. The drops are spread: none before the probabilities of the packets
 //! since the last one add up to 0.85, one for sure at 8.5.
 //!
-//! Limits: drops only (no ECN), and every packet alike, whatever its length. The wait is that of a packet that comes at
+//! Limits: every packet alike, whatever its length. The wait is that of a packet that comes at
 //! the time of the update, which the link knows, where RFC 8033 estimates it from the rate of departures.
 
 use super::chance::stream;
@@ -40,6 +40,8 @@ const HIGH_STEP: f64 = 0.02;
 const LONG_NS: u64 = 250 * MILLISECOND;
 /// Below half of the target nothing is dropped with a probability below this (RFC 8033 §4.1).
 const SHORT_QUEUE: f64 = 0.2;
+/// Up to this probability packets that can be marked are (RFC 8033 §5.1).
+const MARK_MOST: f64 = 0.1;
 /// Sums of probabilities before which nothing is dropped, and at which a packet is for sure (RFC 8033 §5.4).
 const SPREAD: (f64, f64) = (0.85, 8.5);
 
@@ -69,9 +71,9 @@ impl Controller {
         }
     }
 
-    /// Whether a packet that comes now is dropped: when what is there already will have left, ns, and its bytes. Times
+    /// Whether a packet that comes now is dropped, or marked: when what is there already will have left, ns, and its bytes. Times
     /// must not go back.
-    pub(super) fn drops(&mut self, now_ns: u64, empty_ns: u64, backlog: u64) -> bool {
+    pub(super) fn acts(&mut self, now_ns: u64, empty_ns: u64, backlog: u64) -> bool {
         while self.next_update_ns <= now_ns {
             let at_ns = self.next_update_ns;
             self.update(empty_ns.saturating_sub(at_ns));
@@ -102,6 +104,11 @@ impl Controller {
             self.sum = 0.0;
         }
         drop
+    }
+
+    /// Whether packets that can be marked are not dropped.
+    pub(super) fn marks(&self) -> bool {
+        self.probability <= MARK_MOST
     }
 
     /// Whether nothing has waited for long.
@@ -153,7 +160,7 @@ mod tests {
         let times = from_ms..from_ms + for_ms;
         let drops = |ms: &u64| {
             let now_ns = ms * MILLISECOND;
-            controller.drops(now_ns, now_ns + wait_ms * MILLISECOND, 15_000)
+            controller.acts(now_ns, now_ns + wait_ms * MILLISECOND, 15_000)
         };
         times.filter(drops).collect()
     }
@@ -217,10 +224,10 @@ mod tests {
             drops(controller, 60, 0, 3000);
         }
         for ms in 3000..60_000 {
-            assert!(!after_steps.drops(ms * MILLISECOND, 0, 0));
+            assert!(!after_steps.acts(ms * MILLISECOND, 0, 0));
         }
-        assert!(!after_pause.drops(60_000 * MILLISECOND, 0, 0));
-        assert!(!after_steps.drops(60_000 * MILLISECOND, 0, 0));
+        assert!(!after_pause.acts(60_000 * MILLISECOND, 0, 0));
+        assert!(!after_steps.acts(60_000 * MILLISECOND, 0, 0));
         assert_eq!(after_pause.next_update_ns, after_steps.next_update_ns);
         assert!(after_pause.is_at_rest() && after_steps.is_at_rest());
     }

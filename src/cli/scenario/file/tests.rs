@@ -290,6 +290,7 @@ traffic = "iperf3"
 gso = 0
 sack = false
 reordering = 100
+ecn = true
 quick = { duration = "8s", rounds = 2, count = 2, stagger = "1s", size = "1MB" }
 [path]
 rate = "100mbit"
@@ -319,6 +320,7 @@ scheme = { name = "quic", sender = "client {address} {port}", receiver = "server
         gso_max_segs: 0,
         sack: false,
         reordering: Some(100),
+        ecn: true,
         rounds: 9,
         loopback: false,
     };
