@@ -17,7 +17,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use pathsim::link::{Fate, Link, Losses, Mark};
+use pathsim::link::{Fate, Link, Losses, Markable};
 use pathsim::{InvalidScenario, PathSpec};
 use serde::Serialize;
 
@@ -44,13 +44,9 @@ pub struct Packet {
     pub ecn: Ecn,
 }
 
-impl Mark for Packet {
-    fn mark(&mut self) -> bool {
-        let can = self.ecn != Ecn::NotCapable;
-        if can {
-            self.ecn = Ecn::Marked;
-        }
-        can
+impl Markable for Packet {
+    fn is_markable(&self) -> bool {
+        self.ecn != Ecn::NotCapable
     }
 }
 
@@ -269,7 +265,7 @@ impl Direction {
     fn settle(
         &mut self,
         now_ns: u64,
-        packet: Packet,
+        mut packet: Packet,
         fate: Fate<Packet>,
         gone: &mut impl FnMut(Packet, Gone),
     ) {
@@ -278,7 +274,10 @@ impl Direction {
             Fate::Lost => self.remove(packet, Gone::Lost, gone),
             Fate::Displaces(other) => self.remove(other, Gone::Dropped, gone),
             Fate::Waits(_) => {}
-            Fate::Leaves(at_ns) => {
+            Fate::Leaves(at_ns) | Fate::Marked(at_ns) => {
+                if matches!(fate, Fate::Marked(_)) {
+                    packet.ecn = Ecn::Marked;
+                }
                 self.entered += 1;
                 let travelling = Travelling {
                     due_ns: at_ns.saturating_add(self.propagation_ns(now_ns, packet.extra_rtt_ns)),

@@ -101,6 +101,44 @@ fn a_queue_in_bytes_has_room_for_more_small_packets() {
     assert_eq!((waiting(1500), waiting(100)), (2, 30));
 }
 
+/// What a managed queue would drop of packets that cannot be marked, it marks of those that can.
+#[test]
+fn a_managed_queue_marks_what_can_be_marked() {
+    let managed = [
+        QueueDiscipline::CoDel(CoDel::default()),
+        QueueDiscipline::Pie(Pie::default()),
+    ];
+    for discipline in managed {
+        let counts = |ecn| {
+            let mut direction = there(PathSpec {
+                discipline,
+                ..spec(12_000_000, 10_000)
+            });
+            // Three in a hundred too many, and not for longer: PIE drops also these where it would drop more than a tenth.
+            let mut marked = 0;
+            for n in 0..1700 {
+                let at_ns = u64::from(n) * MILLISECOND * 100 / 103;
+                let packet = Packet {
+                    ecn,
+                    ..packet(n, at_ns, 1500)
+                };
+                direction.offer(packet, |_, _| {});
+                direction.advance(at_ns, |_, _| {});
+                while let Some(released) = direction.release(at_ns) {
+                    marked += u64::from(released.packet.ecn == Ecn::Marked);
+                }
+            }
+            let counters = direction.counters();
+            assert_eq!(counters.marked, marked, "{discipline:?}");
+            (counters.queue_drops, marked)
+        };
+        let (dropped, none) = counts(Ecn::NotCapable);
+        let (nothing, marked) = counts(Ecn::Capable);
+        assert!(dropped > 0 && marked > 0, "{dropped} {marked}");
+        assert_eq!((nothing, none), (0, 0), "{discipline:?}");
+    }
+}
+
 #[test]
 fn late_releases_do_not_move_later_departures() {
     let disciplines = [

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{setsockopt, sockopt};
 use pathlab::attempts::attempts;
 use pathlab::emulator::Recording;
 use pathlab::lateness::P99_BOUND_US;
@@ -19,7 +20,7 @@ use pathlab::path::{self, Path, PathReport};
 use pathlab::program::Program;
 use pathlab::tun::EndSettings;
 use pathlab::{Interrupt, WaitError, accuracy, measured, requirements, self_check};
-use pathsim::{Loss, MILLISECOND, PathSpec, Policer, QueueDiscipline, QueueLimit, Sfq};
+use pathsim::{CoDel, Loss, MILLISECOND, PathSpec, Policer, QueueDiscipline, QueueLimit, Sfq};
 
 /// Timing tests take turns: there are few cores.
 static TURN: Mutex<()> = Mutex::new(());
@@ -184,6 +185,38 @@ fn kernel_a_policer_lets_its_rate_pass() {
     let off = (seen.delivered as f64 - expected).abs();
     assert!(off <= 25.0, "{} delivered of {expected}", seen.delivered);
     assert_eq!(seen.arrived, seen.delivered + seen.queue_drops);
+}
+
+/// The far end's kernel takes no packet whose header's checksum is wrong.
+#[test]
+fn kernel_marked_packets_arrive() {
+    let Some(_turn) = turn("kernel_marked_packets_arrive") else {
+        return;
+    };
+    let path = open(&PathSpec {
+        discipline: QueueDiscipline::CoDel(CoDel::default()),
+        queue: QueueLimit::Packets(10_000),
+        ..PathSpec::clean(6_000_000, 10 * MILLISECOND)
+    });
+    let server = server(&path);
+    let socket = client(&path, path::CLIENT);
+    // ECT(0), at twice the rate.
+    setsockopt(&socket, sockopt::Ipv4Tos, &0b10).unwrap();
+    let silence = Duration::from_secs(1);
+    server.set_read_timeout(Some(silence)).unwrap();
+    let arrived =
+        thread::spawn(move || std::iter::from_fn(|| server.recv(&mut [0; 2000]).ok()).count());
+    for _ in 0..100 {
+        (0..10).for_each(|_| {
+            socket.send(&[0; 1472]).unwrap();
+        });
+        thread::sleep(Duration::from_millis(10));
+    }
+    let arrived = arrived.join().unwrap();
+    let data = path.close().unwrap().emulator.data;
+    assert!(data.marked > 10, "{data:?}");
+    assert_eq!((data.queue_drops, arrived as u64), (0, data.released));
+    assert_eq!(arrived, 1000);
 }
 
 #[test]

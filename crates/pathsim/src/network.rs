@@ -2,7 +2,7 @@
 
 use crate::WIRE;
 use crate::flow::bin;
-use crate::link::{Fate, Link, Losses, Mark};
+use crate::link::{Fate, Link, Losses, Markable};
 use crate::receiver::Packet;
 use crate::results::LinkBin;
 use crate::scenario::{InvalidScenario, Scenario};
@@ -27,7 +27,7 @@ pub(crate) enum Event {
 pub(crate) type OfFlow = (u32, Packet);
 
 /// No end understands ECN.
-impl Mark for OfFlow {}
+impl Markable for OfFlow {}
 
 /// The link and the events to come.
 pub(crate) struct Network {
@@ -99,7 +99,7 @@ impl Network {
             bin.queue_packets = bin.queue_packets.max(waiting);
             bin.lost += u32::from(one_less);
         }
-        if let Fate::Leaves(at_ns) = fate {
+        if let Fate::Leaves(at_ns) | Fate::Marked(at_ns) = fate {
             self.push(at_ns + forward_ns, flow, Event::Arrive(packet));
         }
         gone

@@ -155,6 +155,13 @@ const NOT_SIMULATED: &[(&str, &str)] = &[
     ("G7-100000", "tcp_reordering"),
     ("G7-max", "tcp_reordering"),
     ("G8-nosack", "SACK"),
+    ("marked-codel-1", "ECN"),
+    ("marked-codel-4", "ECN"),
+    ("marked-codel-8", "ECN"),
+    ("marked-pie-4", "ECN"),
+    ("marked-codel-2-cubic", "ECN"),
+    ("marked-pie-2-cubic", "ECN"),
+    ("marked-codel-2-bbr", "ECN"),
 ];
 
 fn folder() -> PathBuf {

@@ -8,7 +8,7 @@
 //! The drops come ever faster until the senders give way. A new dropping state soon after the last one
 //! begins with the rate of drops at which that one ended. A packet that can be marked (ECN) is, and goes on.
 
-use super::Mark;
+use super::Markable;
 use super::queue::{Fifo, Waiting};
 use crate::WIRE;
 use crate::scenario::CoDel;
@@ -39,19 +39,21 @@ impl Controller {
         }
     }
 
-    /// The packet to send next. `dropped` takes those that are dropped before it.
-    pub(super) fn dequeue<T: Mark>(
+    /// The packet to send next, and whether it is marked. `dropped` takes those that are dropped before it.
+    pub(super) fn dequeue<T: Markable>(
         &mut self,
         now_ns: u64,
         queue: &mut Fifo<T>,
         mut dropped: impl FnMut(T),
-    ) -> Option<Waiting<T>> {
+    ) -> Option<(Waiting<T>, bool)> {
         let (mut packet, mut may_drop) = self.pop(now_ns, queue)?;
+        let mut marked = false;
         if self.dropping {
             self.dropping = may_drop;
             while self.dropping && now_ns >= self.drop_next_ns {
                 self.count += 1;
-                if packet.packet.mark() {
+                if packet.packet.is_markable() {
+                    marked = true;
                     self.drop_next_ns = self.after(self.drop_next_ns);
                     break;
                 }
@@ -63,7 +65,8 @@ impl Controller {
                 }
             }
         } else if may_drop {
-            let next = if packet.packet.mark() {
+            let next = if packet.packet.is_markable() {
+                marked = true;
                 Some(packet)
             } else {
                 dropped(packet.packet);
@@ -78,7 +81,7 @@ impl Controller {
             self.drop_next_ns = self.after(now_ns);
             packet = next?;
         }
-        Some(packet)
+        Some((packet, marked))
     }
 
     /// The control law.
@@ -111,6 +114,15 @@ mod tests {
     use super::*;
     use crate::MILLISECOND;
 
+    /// A packet's number, and whether it can be marked.
+    type Numbered = (u64, bool);
+
+    impl Markable for Numbered {
+        fn is_markable(&self) -> bool {
+            self.1
+        }
+    }
+
     fn packet<T>(since_ns: u64, packet: T) -> Waiting<T> {
         Waiting {
             since_ns,
@@ -121,22 +133,33 @@ mod tests {
 
     /// Times at which an overfull queue, served once a millisecond, loses packets, ms.
     fn drops(waits_ms: u64, served: u64) -> Vec<u64> {
+        acts(waits_ms, served, false).0
+    }
+
+    /// The same, and when packets are marked, if they can be.
+    fn acts(waits_ms: u64, served: u64, markable: bool) -> (Vec<u64>, Vec<u64>) {
         let mut controller = Controller::new(CoDel::default());
         let mut queue = Fifo::default();
-        let mut drops = Vec::new();
+        let (mut drops, mut marks) = (Vec::new(), Vec::new());
         for now_ms in waits_ms..waits_ms + served {
             // Whatever is dropped, the head has waited for so long, and more wait behind it.
             while queue.len() < 20 {
-                queue.push(packet((now_ms - waits_ms) * MILLISECOND, now_ms));
+                queue.push(packet(
+                    (now_ms - waits_ms) * MILLISECOND,
+                    (now_ms, markable),
+                ));
             }
             for waiting in queue.iter_mut() {
                 waiting.since_ns = (now_ms - waits_ms) * MILLISECOND;
             }
-            controller.dequeue(now_ms * MILLISECOND, &mut queue, |_| {
+            let next = controller.dequeue(now_ms * MILLISECOND, &mut queue, |_| {
                 drops.push(now_ms - waits_ms);
             });
+            if next.is_some_and(|(_, marked)| marked) {
+                marks.push(now_ms - waits_ms);
+            }
         }
-        drops
+        (drops, marks)
     }
 
     #[test]
@@ -162,17 +185,22 @@ mod tests {
     }
 
     #[test]
+    fn what_can_be_marked_is_marked_when_it_would_be_dropped() {
+        assert_eq!(acts(6, 600, true), (vec![], drops(6, 600)));
+    }
+
+    #[test]
     fn the_last_packet_is_never_dropped() {
         let mut controller = Controller::new(CoDel::default());
         for second in 0..100 {
             let mut queue = Fifo::default();
             for number in [0, 1] {
-                queue.push(packet(0, number));
+                queue.push(packet(0, (number, false)));
             }
             let now_ns = (second + 10) * 1000 * MILLISECOND;
-            let drop = |packet| panic!("dropped {packet}");
+            let drop = |packet| panic!("dropped {packet:?}");
             let next = controller.dequeue(now_ns, &mut queue, drop);
-            assert_eq!(next.map(|first| first.packet), Some(0));
+            assert_eq!(next.map(|(first, _)| first.packet), Some((0, false)));
         }
     }
 }

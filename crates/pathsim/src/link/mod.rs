@@ -11,7 +11,7 @@
 //! is known when it arrives, and the queue needs no events of its own: it is the list of departures
 //! that are still to come. PIE drops packets that come, and so has the same list. CoDel and sfq
 //! decide when a packet's turn comes; their queues are of packets, and the link asks to be served at each turn. CoDel and
-//! PIE mark packets that can be instead.
+//! PIE mark instead what is [`Markable`].
 
 mod capacity;
 mod chance;
@@ -28,6 +28,7 @@ use crate::scenario::{
 };
 use capacity::Capacity;
 use chance::Jitterer;
+use pie::Verdict;
 use policer::Bucket;
 use queue::{Fifo, Waiting};
 use std::collections::VecDeque;
@@ -41,6 +42,8 @@ pub enum Fate<T> {
     Lost,
     /// Reaches the end of the link at this time, ns, propagation not counted.
     Leaves(u64),
+    /// The same, and the queue has marked it.
+    Marked(u64),
     /// Waits for its turn. If there is a time, ns, the link must be [served](Link::serve) then.
     Waits(Option<u64>),
     /// Waits for its turn, and this other packet is dropped for it.
@@ -48,9 +51,9 @@ pub enum Fate<T> {
 }
 
 /// What a managed queue may mark instead of dropping it (ECN, RFC 3168).
-pub trait Mark {
-    /// Marks the packet; `false` if its ends do not understand that, as by default.
-    fn mark(&mut self) -> bool {
+pub trait Markable {
+    /// Whether the ends of the packet understand marks; by default they do not.
+    fn is_markable(&self) -> bool {
         false
     }
 }
@@ -99,7 +102,7 @@ impl<T> std::fmt::Debug for Link<T> {
     }
 }
 
-impl<T: Mark> Link<T> {
+impl<T: Markable> Link<T> {
     /// An idle link. Equal seeds make equal decisions about equal packets.
     ///
     /// # Errors
@@ -172,7 +175,7 @@ impl<T: Mark> Link<T> {
     }
 
     /// Takes a packet of so many bytes (at least 1) of a flow. Times must not go back.
-    pub fn offer(&mut self, now_ns: u64, flow: u64, bytes: u32, mut packet: T) -> Fate<T> {
+    pub fn offer(&mut self, now_ns: u64, flow: u64, bytes: u32, packet: T) -> Fate<T> {
         if self.loss_place == LossPlace::InFront && self.losses.is_next_lost() {
             return Fate::Lost;
         }
@@ -212,10 +215,11 @@ impl<T: Mark> Link<T> {
                 bytes: sum,
             } => {
                 let empty_ns = departures.back().map_or(now_ns, |(at_ns, _)| *at_ns);
-                if let Some(pie) = &mut self.pie
-                    && pie.acts(now_ns, empty_ns, backlog)
-                    && !(pie.marks() && packet.mark())
-                {
+                let verdict = match &mut self.pie {
+                    Some(pie) => pie.verdict(now_ns, empty_ns, backlog, packet.is_markable()),
+                    None => Verdict::Pass,
+                };
+                if verdict == Verdict::Drop {
                     return Fate::Dropped;
                 }
                 let departure_ns = self.capacity.send(now_ns, bytes);
@@ -223,7 +227,7 @@ impl<T: Mark> Link<T> {
                 *sum += u64::from(bytes);
                 self.peak = self.peak.max(departures.len() - 1);
                 self.held += 1;
-                return self.pass(departure_ns);
+                return self.pass(departure_ns, verdict == Verdict::Mark);
             }
             Queue::CoDel { waiting: fifo, .. } => {
                 fifo.push(waiting(packet));
@@ -248,12 +252,12 @@ impl<T: Mark> Link<T> {
                 dropped += 1;
                 fate(packet, Fate::Dropped);
             }),
-            Queue::Sfq(buckets) => buckets.pop(),
+            Queue::Sfq(buckets) => buckets.pop().map(|packet| (packet, false)),
         };
         self.held -= dropped;
-        if let Some(Waiting { bytes, packet, .. }) = first {
+        if let Some((Waiting { bytes, packet, .. }, marked)) = first {
             let departure_ns = self.capacity.send(now_ns, bytes);
-            fate(packet, self.pass(departure_ns));
+            fate(packet, self.pass(departure_ns, marked));
         }
         self.due = match &self.queue {
             Queue::Departures { .. } => false,
@@ -280,12 +284,17 @@ impl<T: Mark> Link<T> {
     }
 
     /// Behind the bottleneck.
-    fn pass(&mut self, departure_ns: u64) -> Fate<T> {
+    fn pass(&mut self, departure_ns: u64, marked: bool) -> Fate<T> {
         if self.loss_place == LossPlace::Behind && self.losses.is_next_lost() {
             self.held -= 1;
             return Fate::Lost;
         }
-        Fate::Leaves(self.jitter.exit_ns(departure_ns))
+        let exit_ns = self.jitter.exit_ns(departure_ns);
+        if marked {
+            Fate::Marked(exit_ns)
+        } else {
+            Fate::Leaves(exit_ns)
+        }
     }
 }
 
@@ -293,8 +302,8 @@ impl<T: Mark> Link<T> {
 mod tests {
     use super::*;
 
-    impl Mark for () {}
-    impl Mark for u64 {}
+    impl Markable for () {}
+    impl Markable for u64 {}
 
     use crate::MILLISECOND;
     use crate::scenario::{CoDel, Jitter, Loss, Policer, RateSchedule, Trace};
@@ -304,7 +313,7 @@ mod tests {
         PathSpec::clean(12_000_000, 10 * MILLISECOND) // 1 ms per packet, 10 packets
     }
 
-    fn link<T: Mark>(path: &PathSpec, seed: u64) -> Link<T> {
+    fn link<T: Markable>(path: &PathSpec, seed: u64) -> Link<T> {
         Link::new(path, seed).unwrap()
     }
 

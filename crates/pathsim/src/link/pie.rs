@@ -7,8 +7,8 @@
 //! Scale is the less, the lower the probability is. The drops are spread: none before the probabilities of the packets
 //! since the last one add up to 0.85, one for sure at 8.5.
 //!
-//! Limits: every packet alike, whatever its length. The wait is that of a packet that comes at
-//! the time of the update, which the link knows, where RFC 8033 estimates it from the rate of departures.
+//! Limits: every packet alike, whatever its length. The wait is that of a packet that comes at the time of the update,
+//! which the link knows, where RFC 8033 estimates it from the rate of departures.
 
 use super::chance::stream;
 use crate::scenario::Pie;
@@ -45,6 +45,14 @@ const MARK_MOST: f64 = 0.1;
 /// Sums of probabilities before which nothing is dropped, and at which a packet is for sure (RFC 8033 §5.4).
 const SPREAD: (f64, f64) = (0.85, 8.5);
 
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Pass,
+    Mark,
+    Drop,
+}
+
 pub(super) struct Controller {
     pie: Pie,
     probability: f64,
@@ -71,9 +79,15 @@ impl Controller {
         }
     }
 
-    /// Whether a packet that comes now is dropped, or marked: when what is there already will have left, ns, and its bytes. Times
+    /// What becomes of a packet that comes now: when what is there already will have left, ns, and its bytes. Times
     /// must not go back.
-    pub(super) fn acts(&mut self, now_ns: u64, empty_ns: u64, backlog: u64) -> bool {
+    pub(super) fn verdict(
+        &mut self,
+        now_ns: u64,
+        empty_ns: u64,
+        backlog: u64,
+        markable: bool,
+    ) -> Verdict {
         while self.next_update_ns <= now_ns {
             let at_ns = self.next_update_ns;
             self.update(empty_ns.saturating_sub(at_ns));
@@ -85,11 +99,11 @@ impl Controller {
             }
         }
         if self.burst_ns > 0 {
-            return false;
+            return Verdict::Pass;
         }
         let short = self.wait_ns < self.pie.target_ns / 2 && self.probability < SHORT_QUEUE;
         if short || backlog <= 2 * WIRE {
-            return false;
+            return Verdict::Pass;
         }
         self.sum = if self.probability > 0.0 {
             self.sum + self.probability
@@ -97,18 +111,17 @@ impl Controller {
             0.0
         };
         if self.sum < SPREAD.0 {
-            return false;
+            return Verdict::Pass;
         }
-        let drop = self.sum >= SPREAD.1 || self.rng.random::<f64>() < self.probability;
-        if drop {
-            self.sum = 0.0;
+        if self.sum < SPREAD.1 && self.rng.random::<f64>() >= self.probability {
+            return Verdict::Pass;
         }
-        drop
-    }
-
-    /// Whether packets that can be marked are not dropped.
-    pub(super) fn marks(&self) -> bool {
-        self.probability <= MARK_MOST
+        self.sum = 0.0;
+        if markable && self.probability <= MARK_MOST {
+            Verdict::Mark
+        } else {
+            Verdict::Drop
+        }
     }
 
     /// Whether nothing has waited for long.
@@ -160,7 +173,8 @@ mod tests {
         let times = from_ms..from_ms + for_ms;
         let drops = |ms: &u64| {
             let now_ns = ms * MILLISECOND;
-            controller.acts(now_ns, now_ns + wait_ms * MILLISECOND, 15_000)
+            controller.verdict(now_ns, now_ns + wait_ms * MILLISECOND, 15_000, false)
+                == Verdict::Drop
         };
         times.filter(drops).collect()
     }
@@ -207,6 +221,21 @@ mod tests {
         assert!(least >= 17 && most <= 171, "{least} {most}");
     }
 
+    /// RFC 8033 §5.1: while few would be dropped.
+    #[test]
+    fn what_can_be_marked_is_not_dropped() {
+        let verdict = |probability| {
+            let mut controller = controller(1);
+            controller.probability = probability;
+            controller.burst_ns = 0;
+            controller.wait_ns = 15 * MILLISECOND;
+            controller.sum = SPREAD.1;
+            controller.verdict(0, 15 * MILLISECOND, 15_000, true)
+        };
+        assert_eq!(verdict(0.09), Verdict::Mark);
+        assert_eq!(verdict(0.11), Verdict::Drop);
+    }
+
     /// RFC 8033 §5.5: a probability that is high already grows by steps.
     #[test]
     fn a_high_probability_does_not_jump() {
@@ -224,10 +253,12 @@ mod tests {
             drops(controller, 60, 0, 3000);
         }
         for ms in 3000..60_000 {
-            assert!(!after_steps.acts(ms * MILLISECOND, 0, 0));
+            after_steps.verdict(ms * MILLISECOND, 0, 0, false);
         }
-        assert!(!after_pause.acts(60_000 * MILLISECOND, 0, 0));
-        assert!(!after_steps.acts(60_000 * MILLISECOND, 0, 0));
+        for controller in [&mut after_pause, &mut after_steps] {
+            let verdict = controller.verdict(60_000 * MILLISECOND, 0, 0, false);
+            assert_eq!(verdict, Verdict::Pass);
+        }
         assert_eq!(after_pause.next_update_ns, after_steps.next_update_ns);
         assert!(after_pause.is_at_rest() && after_steps.is_at_rest());
     }

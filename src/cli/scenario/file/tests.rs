@@ -258,7 +258,7 @@ fn a_rate_that_wanders_is_drawn_with_the_seed() {
 #[test]
 fn managed_queues_have_targets() {
     let discipline = |keys: &str| {
-        let path = format!("[path]\nrate = \"50mbit\"\nrtt = \"40ms\"\n{keys}");
+        let path = format!("[path]\nrate = \"50mbit\"\nrtt = \"40ms\"\n{keys}\n[[flows]]");
         plan(&path).unwrap().scenario.path.discipline
     };
     let pie = |target_ms| {
