@@ -262,13 +262,8 @@ impl Estimator {
         let asked_before = std::mem::replace(&mut self.last_asked, mi.asked.unwrap_or(Rate::ZERO));
         if !self.is_filled(&mi) {
             let class = self.class(&mi);
-            let window_pkts = mi.send_rate.bytes_in(self.rtt_min()) / context.mss_bytes;
-            let told = match class {
-                LossClass::Random if window_pkts < MANAGED_PKTS && self.may_be_managed(&mi) => {
-                    LossClass::Unknown
-                }
-                told => told,
-            };
+            let managed = class == LossClass::Random && self.may_be_managed(&mi, context.mss_bytes);
+            let told = if managed { LossClass::Unknown } else { class };
             self.floor.learn(&mi, told);
             if class != LossClass::Congestive {
                 self.learn_by_rate(&mi, asked_before);
@@ -466,11 +461,13 @@ impl Estimator {
         !self.range_unknown() && mi.rtt.is_some_and(filled)
     }
 
-    /// Whether a queue stood through the interval of which a managed one would have dropped packets.
-    fn may_be_managed(&self, mi: &Mi) -> bool {
+    /// Whether a queue stood through an interval of few packets per RTT, of which a managed one would have dropped some.
+    fn may_be_managed(&self, mi: &Mi, mss_bytes: f64) -> bool {
+        let window_pkts = mi.send_rate.bytes_in(self.rtt_min()) / mss_bytes;
         let packets = Micros::new(self.packet_time.into()) * 2.0;
         let wait = MANAGED_WAIT.max(packets).max(self.rtt_noise());
-        mi.rtt.is_some_and(|rtt| rtt.min - self.rtt_floor() > wait)
+        let stands = |rtt: RttStats| rtt.min - self.rtt_floor() > wait;
+        window_pkts < MANAGED_PKTS && mi.rtt.is_some_and(stands)
     }
 
     /// Whether the loss floor was learnt in the upper half of the range, as it is known now.
