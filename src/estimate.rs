@@ -26,8 +26,9 @@
 //!   as a path's own do, they are that, though no queue tells (`estimate/met.rs`). To a near receiver, what is lost met
 //!   a full queue, or it is not known what it met.
 //!
-//! - A managed queue (CoDel, PIE) drops packets long before it is full, while all wait for longer than it wants: the more
-//!   is borne as the path's own, the more it drops. What is lost while such a queue stands teaches a small floor only.
+//! - A managed queue (CoDel, PIE) drops packets long before it is full, while all wait for longer than it wants: the
+//!   more is borne as the path's own, the more it drops. What is lost while such a queue stands teaches a small floor
+//!   only.
 //!
 //! - A policer has no queue, and drops only what is too much. Losses that grow with the rate at which they were sent
 //!   are none of the path's own (`estimate/by_rate.rs`).
@@ -91,8 +92,8 @@ const MET_NOISE_PART: f64 = 0.25;
 /// not.
 const LOW_QUEUE: f64 = 0.05;
 /// What every packet waits for where a managed queue may drop some: less than CoDel's target (5 ms, RFC 8289), and than
-/// half of PIE's (15 ms, RFC 8033). Source: simulated, 36 paths (`managed.toml`) that two to sixteen flows
-/// share: they lose 3.0 % with 2 ms, this and 4 ms, 3.6 without, Cubic's 2.1.
+/// half of PIE's (15 ms, RFC 8033). Source: simulated, 36 paths (`managed.toml`) that two to sixteen flows share: they
+/// lose 3.0 % with 2 ms, this and 4 ms, 3.6 without, Cubic's 2.1.
 const MANAGED_WAIT: Micros = Micros::new(3_000);
 /// Packets per RTT from which it is not asked: where so many follow each other, jitter in order is a queue that stands.
 /// Source: simulated, 28 paths that jitter and lose: used by .921, .918 without, .898 if it is always asked.
@@ -461,7 +462,8 @@ impl Estimator {
         !self.range_unknown() && mi.rtt.is_some_and(filled)
     }
 
-    /// Whether a queue stood through an interval of few packets per RTT, of which a managed one would have dropped some.
+    /// Whether a queue stood through an interval of few packets per RTT, of which a managed one would have dropped
+    /// some.
     fn may_be_managed(&self, mi: &Mi, mss_bytes: f64) -> bool {
         let window_pkts = mi.send_rate.bytes_in(self.rtt_min()) / mss_bytes;
         let packets = Micros::new(self.packet_time.into()) * 2.0;

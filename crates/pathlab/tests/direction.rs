@@ -114,7 +114,8 @@ fn a_managed_queue_marks_what_can_be_marked() {
                 discipline,
                 ..spec(12_000_000, 10_000)
             });
-            // Three in a hundred too many, and not for longer: PIE drops also these where it would drop more than a tenth.
+            // Three in a hundred too many, and not for longer: PIE drops also these where it would drop more than a
+            // tenth.
             let mut marked = 0;
             for n in 0..1700 {
                 let at_ns = u64::from(n) * MILLISECOND * 100 / 103;

@@ -1,9 +1,9 @@
 //! `pk3c-ccp lab path`: any command inside an emulated path, as mahimahi's shells do it.
 
+use crate::cli::scenario::aqm::Aqm;
 use crate::cli::scenario::values::{self, Queue};
 use crate::cli::scenario::{self, PathParts, SEED, uniform_jitter};
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use pathlab::Interrupt;
 use pathlab::WaitError;
 use pathlab::emulator::Recording;
@@ -12,7 +12,7 @@ use pathlab::path::{self, Path, PathReport};
 use pathlab::program::Program;
 use pathlab::requirements;
 use pathlab::tun::EndSettings;
-use pathsim::{CoDel, Distribution, PathSpec, Pie, QueueDiscipline, RateSchedule, Sfq};
+use pathsim::{Distribution, PathSpec, RateSchedule};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -120,19 +120,6 @@ Examples:
 The client is 10.77.0.1, the server 10.77.0.2 ($PK3C_CLIENT, $PK3C_SERVER); nothing else is reachable. The
 bottleneck is on the way from the client to the server. The exit status is CMD's. It takes root.";
 
-/// Queue disciplines.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Aqm {
-    /// Drop-tail
-    None,
-    /// CoDel, RFC 8289
-    Codel,
-    /// PIE, RFC 8033
-    Pie,
-    /// Stochastic fairness queueing, as Linux' sfq
-    Sfq,
-}
-
 pub(crate) fn run(args: &PathArgs) -> Result<ExitCode> {
     let (spec, ends) = described(args)?;
     spec.check()?;
@@ -208,10 +195,7 @@ fn described(args: &PathArgs) -> Result<(PathSpec, EndSettings)> {
     let parts = PathParts {
         rate,
         rtt_ns: args.rtt,
-        queue: args.queue.unwrap_or(match args.aqm {
-            Aqm::Sfq => Queue::Packets(Sfq::LINUX_LIMIT_PACKETS),
-            Aqm::None | Aqm::Codel | Aqm::Pie => Queue::Products(1.0),
-        }),
+        queue: args.queue.unwrap_or(args.aqm.usual_queue()),
         loss: args.loss,
         loss_burst: args.loss_burst,
         jitter: uniform_jitter(args.jitter, args.reorder),
@@ -219,12 +203,7 @@ fn described(args: &PathArgs) -> Result<(PathSpec, EndSettings)> {
     };
     let mut path = parts.path();
     path.ack_loss = scenario::losses(args.ack_loss, None);
-    path.discipline = match args.aqm {
-        Aqm::None => QueueDiscipline::DropTail,
-        Aqm::Codel => QueueDiscipline::CoDel(CoDel::default()),
-        Aqm::Pie => QueueDiscipline::Pie(Pie::default()),
-        Aqm::Sfq => QueueDiscipline::Sfq(Sfq::default()),
-    };
+    path.discipline = args.aqm.discipline();
     let ends = EndSettings {
         gso_max_segs: args.gso_max_segs,
         ..EndSettings::default()
@@ -247,14 +226,7 @@ fn of_file(file: &std::path::Path, only: Option<&str>) -> Result<(PathSpec, EndS
     if plan.settings.loopback {
         bail!("{} runs over the loopback device: it has no path", plan.id);
     }
-    let ends = EndSettings {
-        gso_max_segs: plan.settings.gso_max_segs,
-        sack: plan.settings.sack,
-        reordering: plan.settings.reordering,
-        ecn: plan.settings.ecn,
-        extra_rtts_ns: Vec::new(),
-    };
-    Ok((plan.scenario.path, ends))
+    Ok((plan.scenario.path, plan.settings.ends()))
 }
 
 /// What the path did, for people.

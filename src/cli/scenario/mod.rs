@@ -3,6 +3,7 @@
 //! A file holds one scenario (`[path]` and `[[flows]]`) or several (`[[scenario]]`, each with its own). Flows without a
 //! scheme are those under test: who runs the scenario says which scheme they get.
 
+pub(super) mod aqm;
 mod file;
 mod flows;
 mod path;

@@ -1,12 +1,13 @@
 //! Keys of `[path]`.
 
+use super::aqm::Aqm;
 use super::reader::Table;
-use super::values::{self, Queue};
+use super::values;
 use super::{PathParts, losses, policer, uniform_jitter};
 use anyhow::Result;
 use pathsim::{
-    CoDel, Jitter, LossPlace, PathSpec, Pie, Policer, QueueDiscipline, QueueLimit, RateSchedule,
-    RouteChange, SECOND, Sfq,
+    Jitter, LossPlace, PathSpec, Policer, QueueDiscipline, QueueLimit, RateSchedule, RouteChange,
+    SECOND,
 };
 use std::path::Path;
 
@@ -67,15 +68,12 @@ pub(super) fn read(mut table: Table<'_>, setting: Setting<'_>) -> Result<(PathSp
     }
     let rate = read_rate(&mut table, setting)?;
     let (rtt_ns, route_changes) = read_delay(&mut table)?;
-    let aqm = table.take("aqm", str::parse)?.unwrap_or(Aqm::None);
+    let aqm = table.take("aqm", Aqm::named)?.unwrap_or(Aqm::None);
     let queue = table.take("queue", str::parse)?;
     let parts = PathParts {
         rate,
         rtt_ns,
-        queue: queue.unwrap_or(match aqm {
-            Aqm::Sfq => Queue::Packets(Sfq::LINUX_LIMIT_PACKETS),
-            Aqm::None | Aqm::CoDel | Aqm::Pie => Queue::Products(1.0),
-        }),
+        queue: queue.unwrap_or(aqm.usual_queue()),
         loss: table.take("loss", values::loss)?.unwrap_or(0.0),
         loss_burst: table.take("loss-burst", values::burst)?,
         jitter: read_jitter(&mut table)?,
@@ -217,43 +215,16 @@ fn read_discipline(table: &mut Table<'_>, aqm: Aqm) -> Result<QueueDiscipline> {
     if pie_target_ns.is_some() && aqm != Aqm::Pie {
         return Err(table.wrong_here("pie-target needs aqm = \"pie\""));
     }
-    Ok(match aqm {
-        Aqm::None => QueueDiscipline::DropTail,
-        Aqm::CoDel => {
-            let usual = CoDel::default();
-            QueueDiscipline::CoDel(CoDel {
-                target_ns: target_ns.unwrap_or(usual.target_ns),
-                interval_ns: interval_ns.unwrap_or(usual.interval_ns),
-            })
+    let mut discipline = aqm.discipline();
+    match &mut discipline {
+        QueueDiscipline::CoDel(codel) => {
+            codel.target_ns = target_ns.unwrap_or(codel.target_ns);
+            codel.interval_ns = interval_ns.unwrap_or(codel.interval_ns);
         }
-        Aqm::Pie => QueueDiscipline::Pie(Pie {
-            target_ns: pie_target_ns.unwrap_or(Pie::default().target_ns),
-        }),
-        Aqm::Sfq => QueueDiscipline::Sfq(Sfq::default()),
-    })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Aqm {
-    None,
-    CoDel,
-    Pie,
-    Sfq,
-}
-
-impl std::str::FromStr for Aqm {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            "codel" => Ok(Self::CoDel),
-            "pie" => Ok(Self::Pie),
-            "sfq" => Ok(Self::Sfq),
-            _ => Err(format!(
-                "`{text}` is not a queue discipline: write none, codel, pie or sfq"
-            )),
-        }
+        QueueDiscipline::Pie(pie) => pie.target_ns = pie_target_ns.unwrap_or(pie.target_ns),
+        QueueDiscipline::DropTail | QueueDiscipline::Sfq(_) => {}
     }
+    Ok(discipline)
 }
 
 fn loss_place(text: &str) -> Result<LossPlace, String> {

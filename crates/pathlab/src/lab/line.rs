@@ -162,24 +162,10 @@ impl Line {
 }
 
 fn ends(run: &Run) -> EndSettings {
-    let Settings {
-        gso_max_segs,
-        sack,
-        reordering,
-        ecn,
-        ..
-    } = run.settings;
+    let flows = run.scenario.flows.iter();
     EndSettings {
-        gso_max_segs,
-        sack,
-        reordering,
-        ecn,
-        extra_rtts_ns: run
-            .scenario
-            .flows
-            .iter()
-            .map(|flow| flow.extra_rtt_ns)
-            .collect(),
+        extra_rtts_ns: flows.map(|flow| flow.extra_rtt_ns).collect(),
+        ..run.settings.ends()
     }
 }
 

@@ -4,6 +4,7 @@ use pathsim::Scenario;
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::Scheme;
+use crate::tun::EndSettings;
 
 /// One run of an experiment. Equal runs differ by chance only, and with equal seeds only by what the
 /// backend cannot repeat.
@@ -63,6 +64,20 @@ pub struct Settings {
     /// Both ends in one namespace, over its loopback device: no bottleneck, no emulator. The path of the scenario
     /// then means nothing.
     pub loopback: bool,
+}
+
+impl Settings {
+    /// The same for a path's ends, without extra RTTs.
+    #[must_use]
+    pub fn ends(&self) -> EndSettings {
+        EndSettings {
+            gso_max_segs: self.gso_max_segs,
+            sack: self.sack,
+            reordering: self.reordering,
+            ecn: self.ecn,
+            extra_rtts_ns: Vec::new(),
+        }
+    }
 }
 
 impl Default for Settings {

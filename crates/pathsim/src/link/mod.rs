@@ -10,8 +10,8 @@
 //! Behind a drop-tail queue packets leave in the order in which they came, so a packet's departure
 //! is known when it arrives, and the queue needs no events of its own: it is the list of departures
 //! that are still to come. PIE drops packets that come, and so has the same list. CoDel and sfq
-//! decide when a packet's turn comes; their queues are of packets, and the link asks to be served at each turn. CoDel and
-//! PIE mark instead what is [`Markable`].
+//! decide when a packet's turn comes; their queues are of packets, and the link asks to be served at each turn. CoDel
+//! and PIE mark instead what is [`Markable`].
 
 mod capacity;
 mod chance;

@@ -12,7 +12,7 @@
 
 use super::chance::stream;
 use crate::scenario::Pie;
-use crate::{MILLISECOND, SECOND, WIRE};
+use crate::{MILLISECOND, WIRE, seconds};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
@@ -131,7 +131,6 @@ impl Controller {
 
     /// The control law.
     fn update(&mut self, wait_ns: u64) {
-        let seconds = |ns: u64| ns as f64 / SECOND as f64;
         let (wait, before) = (seconds(wait_ns), seconds(self.wait_ns));
         let scale = SCALES
             .iter()
