@@ -12,7 +12,7 @@ mod runs;
 use judge::Line::{AtLeast, AtMost};
 use judge::{Gap, Judge};
 use pathsim::{
-    FlowSpec, Loss, MILLISECOND, PathSpec, Policer, QueueLimit, RateSchedule, SECOND, Source,
+    FlowSpec, Loss, MILLISECOND, PathSpec, QueueLimit, RateSchedule, SECOND, Source, TokenBucket,
 };
 use pk3c_ccp::plan::PhaseName;
 use runs::{Cc, Run, SEEDS, flows, goodput, mean, path, peak_queue, reached, rtt, run, worst};
@@ -406,7 +406,7 @@ fn r14_a_policer_is_met_at_its_rate() {
     for (mbit, rtt_ms, burst_ms) in [(8, 10, 20), (8, 5, 500), (50, 20, 1000)] {
         let mut path = path(10.0 * mbit as f64, rtt_ms, 1.0);
         let rate_bps = mbit * 1_000_000;
-        path.policer = Some(Policer {
+        path.policer = Some(TokenBucket {
             rate_bps,
             burst_bytes: rate_bps / 8000 * burst_ms,
         });

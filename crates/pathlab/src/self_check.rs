@@ -77,9 +77,10 @@ pub fn run(
     interrupt: &Interrupt,
 ) -> Result<SelfCheck, SelfCheckError> {
     let mut lateness = Lateness::default();
-    // A policer has no time of its own, and would drop the flood.
+    // A policer has no time of its own, and would drop the flood; a shaper's full bucket would let it pass too fast.
     let spec = &PathSpec {
         policer: None,
+        shaper: None,
         ..spec.clone()
     };
     let due = |elapsed_ns: u64| {

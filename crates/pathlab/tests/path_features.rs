@@ -20,7 +20,7 @@ use pathlab::path::{self, Path, PathReport};
 use pathlab::program::Program;
 use pathlab::tun::EndSettings;
 use pathlab::{Interrupt, WaitError, accuracy, measured, requirements, self_check};
-use pathsim::{CoDel, Loss, MILLISECOND, PathSpec, Policer, QueueDiscipline, QueueLimit, Sfq};
+use pathsim::{CoDel, Loss, MILLISECOND, PathSpec, QueueDiscipline, QueueLimit, Sfq, TokenBucket};
 
 /// Timing tests take turns: there are few cores.
 static TURN: Mutex<()> = Mutex::new(());
@@ -159,7 +159,7 @@ fn kernel_a_policer_lets_its_rate_pass() {
         return;
     };
     let path = open(&PathSpec {
-        policer: Some(Policer {
+        policer: Some(TokenBucket {
             rate_bps: 6_000_000,
             burst_bytes: 30_000,
         }),
@@ -185,6 +185,47 @@ fn kernel_a_policer_lets_its_rate_pass() {
     let off = (seen.delivered as f64 - expected).abs();
     assert!(off <= 25.0, "{} delivered of {expected}", seen.delivered);
     assert_eq!(seen.arrived, seen.delivered + seen.queue_drops);
+}
+
+/// Counts, and no times, as above: a bucket of 60 packets passes what 24 ms hold of it, and the queue holds the rest.
+#[test]
+fn kernel_a_shaper_lets_its_burst_pass_and_holds_the_rest() {
+    let Some(_turn) = turn("kernel_a_shaper_lets_its_burst_pass_and_holds_the_rest") else {
+        return;
+    };
+    let shaped = |burst_bytes| PathSpec {
+        shaper: Some(TokenBucket {
+            rate_bps: 1_200_000,
+            burst_bytes,
+        }),
+        queue: QueueLimit::Packets(10),
+        ..PathSpec::clean(500_000_000, 10 * MILLISECOND)
+    };
+    let delivered = |burst_bytes| {
+        let path = open(&shaped(burst_bytes));
+        let _server = server(&path);
+        let socket = client(&path, path::CLIENT);
+        let began = Instant::now();
+        (0..100).for_each(|_| {
+            socket.send(&[0; 1472]).unwrap();
+        });
+        let seconds = began.elapsed().as_secs_f64();
+        thread::sleep(Duration::from_millis(300));
+        let port = socket.local_addr().unwrap().port();
+        let report = path.close().unwrap();
+        let seen = flow(&report, port);
+        assert_eq!(seen.arrived, seen.delivered + seen.queue_drops);
+        (seen.delivered as f64, 100.0 * seconds)
+    };
+    for burst in [1, 60] {
+        let (passed, meanwhile) = delivered(burst * 1500);
+        // The bucket, what is in transmission, the queue, and what is shaped while they are sent.
+        let expected = burst as f64 + 11.0;
+        assert!(
+            passed >= expected - 1.0 && passed <= expected + meanwhile + 2.0,
+            "{passed} delivered of a bucket of {burst}, {meanwhile} shaped meanwhile"
+        );
+    }
 }
 
 /// The far end's kernel takes no packet whose header's checksum is wrong.

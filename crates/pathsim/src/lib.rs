@@ -49,8 +49,8 @@ pub use reno::Reno;
 pub use results::{Bin, FlowResult, LinkBin, Results, jain};
 pub use scenario::{
     AckPolicy, CoDel, FlowSpec, InvalidScenario, Jitter, Lie, Loss, LossPlace, PathSpec, Pie,
-    Policer, QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Sfq, Source, Trace,
-    Transport,
+    QueueDiscipline, QueueLimit, RateSchedule, RouteChange, Scenario, Sfq, Source, TokenBucket,
+    Trace, Transport,
 };
 pub use simulation::Simulation;
 

@@ -78,6 +78,14 @@ pub(crate) struct PathArgs {
     /// Bytes of it that may come at once [default: 100 ms of its rate]
     #[arg(long, value_name = "SIZE", requires = "police", value_parser = values::size, help_heading = "Path")]
     police_burst: Option<u64>,
+
+    /// Let no more than this leave the queue once a burst has left at the link's rate, as operators shape a subscriber
+    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = "Path")]
+    shape: Option<u64>,
+
+    /// Bytes of it that may leave at once [default: 100 ms of its rate]
+    #[arg(long, value_name = "SIZE", requires = "shape", value_parser = values::size, help_heading = "Path")]
+    shape_burst: Option<u64>,
     /// Jitter may reorder packets
     #[arg(long, requires = "jitter", help_heading = "Path")]
     reorder: bool,
@@ -95,7 +103,7 @@ pub(crate) struct PathArgs {
     quiet: bool,
 }
 
-const PATH_FLAGS: [&str; 13] = [
+const PATH_FLAGS: [&str; 15] = [
     "rate",
     "trace",
     "rtt",
@@ -108,6 +116,8 @@ const PATH_FLAGS: [&str; 13] = [
     "reorder",
     "police",
     "police_burst",
+    "shape",
+    "shape_burst",
     "gso_max_segs",
 ];
 
@@ -199,7 +209,8 @@ fn described(args: &PathArgs) -> Result<(PathSpec, EndSettings)> {
         loss: args.loss,
         loss_burst: args.loss_burst,
         jitter: uniform_jitter(args.jitter, args.reorder),
-        policer: scenario::policer(args.police, args.police_burst),
+        policer: scenario::bucket(args.police, args.police_burst),
+        shaper: scenario::bucket(args.shape, args.shape_burst),
     };
     let mut path = parts.path();
     path.ack_loss = scenario::losses(args.ack_loss, None);

@@ -16,7 +16,7 @@ pub(super) mod values;
 
 use anyhow::{Context, Result, bail};
 use pathsim::{
-    FlowSpec, Jitter, Loss, PathSpec, Policer, QueueLimit, RateSchedule, Scenario, Trace, WIRE,
+    FlowSpec, Jitter, Loss, PathSpec, QueueLimit, RateSchedule, Scenario, TokenBucket, Trace, WIRE,
 };
 pub(super) use plan::{Measure, Plan};
 use reader::Source;
@@ -42,7 +42,8 @@ pub(in crate::cli) struct PathParts {
     pub(in crate::cli) loss: f64,
     pub(in crate::cli) loss_burst: Option<f64>,
     pub(in crate::cli) jitter: Jitter,
-    pub(in crate::cli) policer: Option<Policer>,
+    pub(in crate::cli) policer: Option<TokenBucket>,
+    pub(in crate::cli) shaper: Option<TokenBucket>,
 }
 
 impl PathParts {
@@ -53,6 +54,7 @@ impl PathParts {
             loss: losses(self.loss, self.loss_burst),
             jitter: self.jitter,
             policer: self.policer,
+            shaper: self.shaper,
             ..PathSpec::clean(MIN_RATE_BPS, 0)
         };
         path.queue = match self.queue {
@@ -72,9 +74,13 @@ pub(in crate::cli) fn losses(ratio: f64, burst: Option<f64>) -> Loss {
     }
 }
 
-/// A policer, with the burst that goes without saying: what it lets pass in 100 ms, as operators choose it at least.
-pub(in crate::cli) fn policer(rate_bps: Option<u64>, burst_bytes: Option<u64>) -> Option<Policer> {
-    rate_bps.map(|rate_bps| Policer {
+/// A policer or a shaper, with the burst that goes without saying: what it lets pass in 100 ms, as operators choose it
+/// at least.
+pub(in crate::cli) fn bucket(
+    rate_bps: Option<u64>,
+    burst_bytes: Option<u64>,
+) -> Option<TokenBucket> {
+    rate_bps.map(|rate_bps| TokenBucket {
         rate_bps,
         burst_bytes: burst_bytes.unwrap_or((rate_bps / 80).max(WIRE)),
     })

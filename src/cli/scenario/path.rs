@@ -3,11 +3,11 @@
 use super::aqm::Aqm;
 use super::reader::Table;
 use super::values;
-use super::{PathParts, losses, policer, uniform_jitter};
+use super::{PathParts, bucket, losses, uniform_jitter};
 use anyhow::Result;
 use pathsim::{
-    Jitter, LossPlace, PathSpec, Policer, QueueDiscipline, QueueLimit, RateSchedule, RouteChange,
-    SECOND,
+    Jitter, LossPlace, PathSpec, QueueDiscipline, QueueLimit, RateSchedule, RouteChange, SECOND,
+    TokenBucket,
 };
 use std::path::Path;
 
@@ -32,6 +32,8 @@ pub(super) const PATH_KEYS: &[&str] = &[
     "ack-loss-burst",
     "police",
     "police-burst",
+    "shape",
+    "shape-burst",
     "jitter",
     "jitter-distribution",
     "reorder",
@@ -77,7 +79,8 @@ pub(super) fn read(mut table: Table<'_>, setting: Setting<'_>) -> Result<(PathSp
         loss: table.take("loss", values::loss)?.unwrap_or(0.0),
         loss_burst: table.take("loss-burst", values::burst)?,
         jitter: read_jitter(&mut table)?,
-        policer: read_policer(&mut table)?,
+        policer: read_bucket(&mut table, "police", "police-burst")?,
+        shaper: read_bucket(&mut table, "shape", "shape-burst")?,
     };
     // A state that loses everything is entered from the other one: the bursts must be long enough for the ratio.
     if parts
@@ -166,13 +169,19 @@ fn read_jitter(table: &mut Table<'_>) -> Result<Jitter> {
     }
 }
 
-fn read_policer(table: &mut Table<'_>) -> Result<Option<Policer>> {
-    let rate = table.take("police", values::rate)?;
-    let burst = table.take("police-burst", values::size)?;
+fn read_bucket(
+    table: &mut Table<'_>,
+    of_rate: &'static str,
+    of_burst: &'static str,
+) -> Result<Option<TokenBucket>> {
+    let rate = table.take(of_rate, values::rate)?;
+    let burst = table.take(of_burst, values::size)?;
     if rate.is_none() && burst.is_some() {
-        return Err(table.wrong_here("police-burst needs police, the rate that passes"));
+        return Err(table.wrong_here(format_args!(
+            "{of_burst} needs {of_rate}, the rate that passes"
+        )));
     }
-    Ok(policer(rate, burst))
+    Ok(bucket(rate, burst))
 }
 
 enum Distribution {

@@ -87,6 +87,14 @@ struct OneArgs {
     /// Bytes of it that may come at once [default: 100 ms of its rate]
     #[arg(long, value_name = "SIZE", requires = "police", value_parser = values::size, help_heading = "Path and flows")]
     police_burst: Option<u64>,
+
+    /// Let no more than this leave the queue once a burst has left at the link's rate, as operators shape a subscriber
+    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = "Path and flows")]
+    shape: Option<u64>,
+
+    /// Bytes of it that may leave at once [default: 100 ms of its rate]
+    #[arg(long, value_name = "SIZE", requires = "shape", value_parser = values::size, help_heading = "Path and flows")]
+    shape_burst: Option<u64>,
     /// Jitter may reorder packets
     #[arg(long, requires = "jitter", help_heading = "Path and flows")]
     reorder: bool,
@@ -139,7 +147,7 @@ struct OneArgs {
     params: ParamArgs,
 }
 
-const PATH_FLAGS: [&str; 12] = [
+const PATH_FLAGS: [&str; 14] = [
     "rate",
     "trace",
     "rtt",
@@ -150,6 +158,8 @@ const PATH_FLAGS: [&str; 12] = [
     "reorder",
     "police",
     "police_burst",
+    "shape",
+    "shape_burst",
     "flows",
     "agent_latency",
 ];
@@ -292,7 +302,8 @@ fn of_flags(args: &OneArgs) -> Result<Plan> {
         loss: args.loss,
         loss_burst: args.loss_burst,
         jitter: scenario::uniform_jitter(args.jitter, args.reorder),
-        policer: scenario::policer(args.police, args.police_burst),
+        policer: scenario::bucket(args.police, args.police_burst),
+        shaper: scenario::bucket(args.shape, args.shape_burst),
     };
     Ok(scenario::of_flags(
         path.path(),

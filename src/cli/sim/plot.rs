@@ -249,7 +249,7 @@ impl<'a> Picture<'a> {
     /// What the path can carry as goodput, Mbit/s.
     fn capacity(&self) -> Vec<(f64, Option<f64>)> {
         let path = &self.plan.scenario.path;
-        let passes = path.policer.map_or(u64::MAX, |policer| policer.rate_bps);
+        let passes = path.limited_bps().unwrap_or(u64::MAX);
         let goodput =
             |bps: u64| bps.min(passes) as f64 / 1e6 * (1448.0 / 1500.0) * (1.0 - path.loss.ratio());
         match &path.rate {

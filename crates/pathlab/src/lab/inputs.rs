@@ -128,13 +128,15 @@ pub fn path_in_words(path: &PathSpec) -> String {
             write!(words, ", jitter of {} ms", round(mean_ns as f64 / 1e6))
         }
     };
-    if let Some(policer) = path.policer {
-        let _ = write!(
-            words,
-            ", policed to {} with bursts of {} kB",
-            rate_in_words(policer.rate_bps as f64),
-            round(policer.burst_bytes as f64 / 1e3)
-        );
+    for (bucket, done) in [(path.policer, "policed"), (path.shaper, "shaped")] {
+        if let Some(bucket) = bucket {
+            let _ = write!(
+                words,
+                ", {done} to {} with bursts of {} kB",
+                rate_in_words(bucket.rate_bps as f64),
+                round(bucket.burst_bytes as f64 / 1e3)
+            );
+        }
     }
     for (loss, of) in [(&path.loss, "loss"), (&path.ack_loss, "loss of ACKs")] {
         let _ = match loss {

@@ -73,6 +73,7 @@ impl Netem {
         rate && matches!(path.queue, QueueLimit::Packets(_))
             && path.discipline == QueueDiscipline::DropTail
             && path.policer.is_none()
+            && path.shaper.is_none()
             && matches!(path.loss, Loss::None | Loss::Random(_))
             && path.ack_loss == Loss::None
             && path.jitter == Jitter::None

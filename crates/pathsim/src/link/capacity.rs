@@ -1,10 +1,12 @@
 //! When the link can begin and end the transmission of a packet.
 
-use crate::scenario::{RateSchedule, Trace};
+use super::bucket::Bucket;
+use crate::scenario::{RateSchedule, TokenBucket, Trace};
 use crate::{SECOND, WIRE};
 
 pub(super) struct Capacity {
     rate: RateSchedule,
+    shaper: Option<Bucket>,
     /// The step in force, or the next unused opportunity.
     cursor: u64,
     /// What the opportunity before that has left, bytes: small packets share one, as in mahimahi.
@@ -13,9 +15,10 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    pub(super) fn new(rate: RateSchedule) -> Self {
+    pub(super) fn new(rate: RateSchedule, shaper: Option<TokenBucket>) -> Self {
         Self {
             rate,
+            shaper: shaper.map(Bucket::new),
             cursor: 0,
             spare: 0,
             busy_until_ns: 0,
@@ -42,10 +45,14 @@ impl Capacity {
         self.spare > 0 && trace.time_ns(self.cursor - 1) >= now_ns
     }
 
-    /// Sends a packet; returns when its last bit has left. Rounds down to ns.
+    /// Sends a packet, once the shaper lets it; returns when its last bit has left. Rounds down to ns.
     pub(super) fn send(&mut self, now_ns: u64, bytes: u32) -> u64 {
+        let turn_ns = self.busy_until_ns.max(now_ns);
+        let start = match &mut self.shaper {
+            Some(shaper) => shaper.ready_ns(turn_ns, bytes),
+            None => turn_ns,
+        };
         let bytes = u64::from(bytes.max(1));
-        let start = self.busy_until_ns.max(now_ns);
         self.busy_until_ns = match &self.rate {
             RateSchedule::Constant(bps) => start + bytes * 8 * SECOND / bps,
             RateSchedule::Steps(steps) => {
@@ -68,8 +75,8 @@ impl Capacity {
                 }
             }
             RateSchedule::Trace(trace) => {
-                if !self.has_spare(trace, now_ns) {
-                    self.cursor = self.cursor.max(trace.first_at(now_ns));
+                if !self.has_spare(trace, start) {
+                    self.cursor = self.cursor.max(trace.first_at(start));
                     self.spare = 0;
                 }
                 // A packet that is longer than what is left of one goes on in the next.

@@ -1,7 +1,7 @@
 //! The bottleneck: a rate, a queue, and what happens to packets on the way there.
 //!
 //! ```text
-//!   offer ──▶ loss in front ──▶ policer ──▶ limit ──▶ queue ──▶ rate ──▶ loss behind ──▶ jitter ──▶ leaves
+//!   offer ──▶ loss in front ──▶ policer ──▶ limit ──▶ queue ──▶ shaper ──▶ rate ──▶ loss behind ──▶ jitter ──▶ leaves
 //! ```
 //! A [`Link`] has neither clock nor input nor output: times come from the caller, in nanoseconds from the
 //! path's beginning, and chance from a seed. So the simulator and an emulator that carries real packets share
@@ -13,11 +13,11 @@
 //! decide when a packet's turn comes; their queues are of packets, and the link asks to be served at each turn. CoDel
 //! and PIE mark instead what is [`Markable`].
 
+mod bucket;
 mod capacity;
 mod chance;
 mod codel;
 mod pie;
-mod policer;
 mod queue;
 mod sfq;
 
@@ -26,10 +26,10 @@ pub use chance::Losses;
 use crate::scenario::{
     InvalidScenario, LossPlace, PathSpec, QueueDiscipline, QueueLimit, RateSchedule,
 };
+use bucket::Bucket;
 use capacity::Capacity;
 use chance::Jitterer;
 use pie::Verdict;
-use policer::Bucket;
 use queue::{Fifo, Waiting};
 use std::collections::VecDeque;
 
@@ -125,7 +125,7 @@ impl<T: Markable> Link<T> {
             _ => None,
         };
         Ok(Self {
-            capacity: Capacity::new(path.rate.clone()),
+            capacity: Capacity::new(path.rate.clone(), path.shaper),
             policer: path.policer.map(Bucket::new),
             limit: path.queue,
             queue,
@@ -306,7 +306,7 @@ mod tests {
     impl Markable for u64 {}
 
     use crate::MILLISECOND;
-    use crate::scenario::{CoDel, Jitter, Loss, Policer, RateSchedule, Trace};
+    use crate::scenario::{CoDel, Jitter, Loss, RateSchedule, TokenBucket, Trace};
     use std::sync::Arc;
 
     fn path() -> PathSpec {
@@ -439,7 +439,7 @@ mod tests {
     fn a_policer_drops_what_its_bucket_has_no_tokens_for() {
         let mut path = path();
         path.queue = QueueLimit::Packets(1000);
-        path.policer = Some(Policer {
+        path.policer = Some(TokenBucket {
             rate_bps: 3_000_000,
             burst_bytes: 15_000,
         });
@@ -451,6 +451,28 @@ mod tests {
             .count();
         assert!((255..=260).contains(&passed), "{passed}");
         assert_eq!(link.peak(), 0, "what is dropped never waits");
+    }
+
+    #[test]
+    fn a_shaper_lets_its_burst_leave_at_the_links_rate_and_holds_the_rest() {
+        let mut path = path();
+        path.shaper = Some(TokenBucket {
+            rate_bps: 3_000_000,
+            burst_bytes: 7_500,
+        });
+        let mut link = link(&path, 1);
+        let fates: Vec<_> = (0..13).map(|_| link.offer(0, 0, 1500, ())).collect();
+        // Five that the bucket holds and one for which tokens have come meanwhile, then every 4 ms.
+        let times = [1, 2, 3, 4, 5, 8, 12, 16, 20, 24, 28];
+        for (index, at) in times.into_iter().enumerate() {
+            let off = match fates[index] {
+                Fate::Leaves(left) => left.abs_diff(at * MILLISECOND),
+                other => panic!("{other:?}"),
+            };
+            assert!(off <= MILLISECOND, "packet {index} of {fates:?}");
+        }
+        assert_eq!(fates[11..], [Fate::Dropped; 2], "the queue's limit holds");
+        assert_eq!(path.capacity_bytes(0, 1_000_000_000), 375_000.0);
     }
 
     /// Turn by turn, as drop-tail would have it, as long as nothing waits for too long.

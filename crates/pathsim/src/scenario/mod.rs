@@ -6,8 +6,8 @@ mod schedule;
 
 pub use flow::{AckPolicy, FlowSpec, Lie, Source, Transport};
 pub use path::{
-    CoDel, Jitter, Loss, LossPlace, PathSpec, Pie, Policer, QueueDiscipline, QueueLimit,
-    RouteChange, Sfq,
+    CoDel, Jitter, Loss, LossPlace, PathSpec, Pie, QueueDiscipline, QueueLimit, RouteChange, Sfq,
+    TokenBucket,
 };
 pub(crate) use schedule::exponential;
 pub use schedule::{RateSchedule, Trace};

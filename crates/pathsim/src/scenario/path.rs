@@ -86,10 +86,10 @@ impl Default for Pie {
     }
 }
 
-/// A token bucket without a queue in front of the bottleneck, as operators limit a subscriber's traffic (RFC 2697 has
-/// its like): packets for which it has no tokens are dropped.
+/// What operators limit a subscriber's traffic with (RFC 2697 has its like): a packet passes if there are tokens for
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Policer {
+pub struct TokenBucket {
     /// How fast tokens come, counted on IP packets as the link's rate.
     pub rate_bps: u64,
     /// Tokens that it holds at most, and at first, bytes; a packet at least.
@@ -198,9 +198,13 @@ pub struct PathSpec {
     pub queue: QueueLimit,
     /// How the queue drops.
     pub discipline: QueueDiscipline,
-    /// What limits the traffic in front of it.
+    /// What polices the traffic in front of it: packets without tokens are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policer: Option<Policer>,
+    pub policer: Option<TokenBucket>,
+    /// What shapes the traffic behind it: packets without tokens wait in the queue, and those of a full bucket leave as
+    /// fast as the link can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shaper: Option<TokenBucket>,
     /// Random loss of packets on the way there.
     pub loss: Loss,
     /// Where that falls.
@@ -224,6 +228,7 @@ impl PathSpec {
             queue: QueueLimit::Packets(1),
             discipline: QueueDiscipline::default(),
             policer: None,
+            shaper: None,
             loss: Loss::None,
             loss_place: LossPlace::default(),
             ack_loss: Loss::None,
@@ -235,24 +240,32 @@ impl PathSpec {
     }
 
     /// Packets in this many bandwidth-delay products, at least 1; of the first RTT, and of the mean rate over 60 s
-    /// if the rate varies.
+    /// if the rate varies. What a shaper makes of the rate is what counts.
     pub fn bdp_packets(&self, products: f64) -> u32 {
-        let bytes_per_s = match &self.rate {
+        let link = match &self.rate {
             RateSchedule::Constant(bps) => *bps as f64 / 8.0,
             varying => varying.capacity_bytes(0, 60 * SECOND) / 60.0,
         };
+        let shaped = self.shaper.map(|shaper| shaper.rate_bps as f64 / 8.0);
+        let bytes_per_s = link.min(shaped.unwrap_or(f64::INFINITY));
         let bytes = bytes_per_s * (self.rtt_ns as f64 / SECOND as f64);
         (products * bytes / WIRE as f64).round().max(1.0) as u32
     }
 
-    /// Bytes that the path can carry between two times in ns: the link's, or what a policer lets pass, a full bucket
-    /// not counted, if that is less.
+    /// Bytes that the path can carry between two times in ns: the link's, or what a policer or a shaper lets pass, full
+    /// buckets not counted, if that is less.
     pub fn capacity_bytes(&self, from_ns: u64, to_ns: u64) -> f64 {
         let link = self.rate.capacity_bytes(from_ns, to_ns);
-        let passes = self.policer.map_or(f64::INFINITY, |policer| {
-            RateSchedule::Constant(policer.rate_bps).capacity_bytes(from_ns, to_ns)
+        let passes = self.limited_bps().map_or(f64::INFINITY, |bps| {
+            RateSchedule::Constant(bps).capacity_bytes(from_ns, to_ns)
         });
         link.min(passes)
+    }
+
+    /// What policer and shaper let pass in the long run, if the path has any.
+    pub fn limited_bps(&self) -> Option<u64> {
+        let buckets = [self.policer, self.shaper].into_iter().flatten();
+        buckets.map(|bucket| bucket.rate_bps).min()
     }
 
     /// Part of the capacity that random loss uses.
@@ -309,14 +322,20 @@ impl PathSpec {
                 "one packet of 1500 bytes to 15 GB",
             )?,
         }
-        if let Some(Policer {
-            rate_bps,
-            burst_bytes,
-        }) = self.policer
-        {
+        for (bucket, name) in [
+            (self.policer, "the policer's burst in bytes"),
+            (self.shaper, "the shaper's burst in bytes"),
+        ] {
+            let Some(TokenBucket {
+                rate_bps,
+                burst_bytes,
+            }) = bucket
+            else {
+                continue;
+            };
             RateSchedule::Constant(rate_bps).check()?;
             in_range(
-                "the policer's burst in bytes",
+                name,
                 burst_bytes,
                 WIRE..=15_000_000_000,
                 "one packet of 1500 bytes to 15 GB",

@@ -3,8 +3,8 @@ use super::super::path::{PATH_KEYS, SWING_KEYS, WANDER_KEYS};
 use super::*;
 use pathlab::lab::run::FlowScheme;
 use pathsim::{
-    CoDel, Jitter, Loss, MILLISECOND, Pie, Policer, QueueDiscipline, QueueLimit, RateSchedule,
-    SECOND, Sfq, Source as Data,
+    CoDel, Jitter, Loss, MILLISECOND, Pie, QueueDiscipline, QueueLimit, RateSchedule, SECOND, Sfq,
+    Source as Data, TokenBucket,
 };
 
 const FILE: &str = r#"
@@ -301,6 +301,7 @@ jitter = "3ms"
 jitter-distribution = "exponential"
 police = "80mbit"
 police-burst = "2MB"
+shape = "90mbit"
 delay-limit = 1000
 [[flows]]
 count = 3
@@ -331,11 +332,16 @@ scheme = { name = "quic", sender = "client {address} {port}", receiver = "server
     let mean_ns = 3 * MILLISECOND;
     assert_eq!(path.jitter, Jitter::Exponential { mean_ns });
     assert_eq!(path.delay_limit_packets, Some(1000));
-    let policer = Policer {
+    let policer = TokenBucket {
         rate_bps: 80_000_000,
         burst_bytes: 2_000_000,
     };
     assert_eq!(path.policer, Some(policer));
+    let shaper = TokenBucket {
+        rate_bps: 90_000_000,
+        burst_bytes: 1_125_000,
+    };
+    assert_eq!(path.shaper, Some(shaper), "100 ms of it");
     assert_eq!(path.capacity_bytes(0, SECOND), 1e7, "the least of both");
     let RateSchedule::Steps(steps) = &path.rate else {
         panic!("{:?}", path.rate)
