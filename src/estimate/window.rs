@@ -5,9 +5,9 @@ use crate::units::Micros;
 /// Largest value of a sliding window, exact to an eighth of it, in constant space. Values are kept to 24 bits.
 #[derive(Clone, Debug)]
 pub(super) struct WindowMax {
-    width_us: u64,
+    width_us: u32,
     /// Number of the eighth that was last written.
-    newest: u64,
+    newest: u32,
     /// Largest value of each eighth; the eighth with number `n` is at `n % BUCKETS`. Negative infinity if empty.
     buckets: [f32; Self::BUCKETS],
 }
@@ -17,7 +17,9 @@ impl WindowMax {
 
     pub(super) fn new(window: Micros) -> Self {
         Self {
-            width_us: (window.us() / Self::BUCKETS as u64).max(1),
+            width_us: u32::try_from(window.us() / Self::BUCKETS as u64)
+                .unwrap_or(u32::MAX)
+                .max(1),
             newest: 0,
             buckets: [f32::NEG_INFINITY; Self::BUCKETS],
         }
@@ -42,8 +44,8 @@ impl WindowMax {
 
     /// Adds a value. Time does not go back: an older time counts as the newest.
     pub(super) fn push(&mut self, now: Micros, value: f64) {
-        let epoch = (now.us() / self.width_us).max(self.newest);
-        let passed = (epoch - self.newest).min(Self::BUCKETS as u64);
+        let epoch = self.epoch(now);
+        let passed = (epoch - self.newest).min(Self::BUCKETS as u32);
         for skipped in 0..passed {
             self.buckets[Self::at(epoch - skipped)] = f32::NEG_INFINITY;
         }
@@ -54,9 +56,9 @@ impl WindowMax {
 
     /// The largest value of the window that ends now.
     pub(super) fn get(&self, now: Micros) -> Option<f64> {
-        let epoch = (now.us() / self.width_us).max(self.newest);
-        let passed = (epoch - self.newest).min(Self::BUCKETS as u64);
-        let live = (passed..Self::BUCKETS as u64).map(|age| {
+        let epoch = self.epoch(now);
+        let passed = (epoch - self.newest).min(Self::BUCKETS as u32);
+        let live = (passed..Self::BUCKETS as u32).map(|age| {
             let number = self.newest.wrapping_sub(age - passed);
             self.buckets[Self::at(number)]
         });
@@ -64,7 +66,13 @@ impl WindowMax {
         largest.map(f64::from)
     }
 
-    fn at(epoch: u64) -> usize {
-        (epoch % Self::BUCKETS as u64) as usize
+    /// Number of the eighth of this time, or the newest.
+    fn epoch(&self, now: Micros) -> u32 {
+        let epoch = now.us() / u64::from(self.width_us);
+        u32::try_from(epoch).unwrap_or(u32::MAX).max(self.newest)
+    }
+
+    fn at(epoch: u32) -> usize {
+        epoch as usize % Self::BUCKETS
     }
 }

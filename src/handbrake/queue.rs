@@ -36,8 +36,8 @@ pub struct QueueRule {
     silent_until: Micros,
     /// The rate lets a queue out until then.
     let_out_until: Micros,
-    /// What stood after the last drain.
-    left: Option<Micros>,
+    /// What stood after the last drain, us.
+    left: Option<u32>,
 }
 
 impl QueueRule {
@@ -54,14 +54,15 @@ impl QueueRule {
     /// A drain has ended. Where its last interval has no RTT, what the one before left is still the best figure.
     pub fn drained(&mut self, view: &View<'_>) {
         if view.mi.rtt.is_some() {
-            self.left = Some(view.standing_queue());
+            self.left = Some(view.standing_queue().us().min(u32::MAX.into()) as u32);
         }
     }
 
     /// How far jitter may lift the smallest RTT of the interval: as far as it did after a drain, at most.
     fn jitter(&self, view: &View<'_>) -> Micros {
         let jitter = view.jitter();
-        self.left.map_or(jitter, |left| left.min(jitter))
+        let left = self.left.map(|us| Micros::new(us.into()));
+        left.map_or(jitter, |left| left.min(jitter))
     }
 }
 

@@ -55,13 +55,13 @@ const PAUSE_MAX: Micros = Micros::new(60_000_000);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RestartRule {
     silent_until: Micros,
-    /// What arrived when the path last pushed back.
-    known: Option<Rate>,
+    /// What arrived when the path last pushed back; zero for unknown.
+    known: Rate,
     /// First rate of the running restart; zero for none.
     from: Rate,
     pause: Micros,
-    /// What arrived at the end of the path's capacity, where it was the flow's own.
-    edge: Option<Rate>,
+    /// What arrived at the end of the path's capacity, where it was the flow's own; zero for unknown.
+    edge: Rate,
     /// Sending rate and slope of the interval before.
     before: Option<(Rate, f64)>,
 }
@@ -69,8 +69,8 @@ pub struct RestartRule {
 impl RestartRule {
     /// A fast start has ended at `rate`: that is what the path bears.
     pub fn started(&mut self, rate: Rate, now: Micros) {
-        self.known = Some(rate);
-        self.edge = None;
+        self.known = rate;
+        self.edge = Rate::ZERO;
         let from = std::mem::take(&mut self.from);
         if from == Rate::ZERO {
             return;
@@ -85,7 +85,7 @@ impl RestartRule {
 
     /// The climber has long met no congestive loss: the path bears its rate, whatever it bore before.
     pub fn climbed(&mut self, rate: Rate) {
-        self.known = Some(rate);
+        self.known = rate;
     }
 
     /// A timeout ends a restart that may be running: it tells nothing of the path.
@@ -98,7 +98,7 @@ impl RestartRule {
     fn seek_edge(&mut self, view: &View<'_>, rtt: &RttStats, arrived: Rate) {
         let before = self.before.replace((view.mi.send_rate, rtt.slope));
         if view.mi.lost_pkts > 0.0 {
-            self.edge = None;
+            self.edge = Rate::ZERO;
             return;
         }
         let Some((rate, slope)) = before.filter(|_| rises(view, rtt)) else {
@@ -107,16 +107,21 @@ impl RestartRule {
         let step = view.mi.send_rate / rate - 1.0;
         if step > EDGE_STEP {
             let own = rtt.slope - slope > step * OWN_PART;
-            let kept = self.edge.map_or(Rate::ZERO, |edge| edge * EDGE_KEPT);
-            self.edge = own.then(|| arrived.max(kept));
+            self.edge = if own {
+                arrived.max(self.edge * EDGE_KEPT)
+            } else {
+                Rate::ZERO
+            };
         }
     }
 
     /// Whether more arrives than at the edge, although nothing comes to stand.
     fn is_beyond_edge(&self, view: &View<'_>, rtt: &RttStats, arrived: Rate) -> bool {
         let &View { mi, est, .. } = view;
-        let Some(edge) = self.edge else { return false };
-        let beyond = arrived / edge;
+        if self.edge == Rate::ZERO {
+            return false;
+        }
+        let beyond = arrived / self.edge;
         let slope = rtt.slope + NONE_SIGMAS * rtt.slope_se;
         beyond > BEYOND_EDGE
             && mi.tells_spacing()
@@ -159,13 +164,15 @@ impl Rule for RestartRule {
         let arrived = mi.goodput.min(mi.send_rate);
         self.seek_edge(view, &rtt, arrived);
         if pushes_back(view, &rtt) {
-            self.known = Some(arrived);
+            self.known = arrived;
             return None;
         }
         let off = params.no_handbrake.contains(Handbrake::Restart);
-        let known = *self.known.get_or_insert(arrived);
+        if self.known == Rate::ZERO {
+            self.known = arrived;
+        }
         let at_once = self.is_beyond_edge(view, &rtt, arrived);
-        if off || est.now() < self.silent_until || (arrived < known * GROWN && !at_once) {
+        if off || est.now() < self.silent_until || (arrived < self.known * GROWN && !at_once) {
             return None;
         }
         self.from = rate;
