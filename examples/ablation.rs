@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What is switched off, and how.
-const SWITCHES: [(&str, &str); 21] = [
+const SWITCHES: [(&str, &str); 22] = [
     ("nothing", ""),
     ("loss handbrake", "--no-handbrake loss"),
     ("queue handbrake", "--no-handbrake queue"),
@@ -25,6 +25,7 @@ const SWITCHES: [(&str, &str); 21] = [
     ("ceiling", "--no-handbrake ceiling"),
     ("overshoot handbrake", "--no-handbrake overshoot"),
     ("additions beside others", "--no-handbrake sharing"),
+    ("shaper's rate", "--no-handbrake shaper"),
     ("BBR's model beside BBR", "--no-handbrake bbr"),
     ("cruise", "--no-handbrake cruise"),
     (
@@ -32,8 +33,8 @@ const SWITCHES: [(&str, &str); 21] = [
         "--no-handbrake ensemble",
     ),
     (
-        "all ten",
-        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot,sharing,bbr,cruise,ensemble",
+        "all eleven",
+        "--no-handbrake loss,queue,compete,restart,ceiling,overshoot,sharing,bbr,cruise,ensemble,shaper",
     ),
     (
         "loss handbrake's lower limit at a full queue",

@@ -190,6 +190,8 @@ impl Controller {
     pub fn readopt(&mut self, cwnd: Bytes, resume: Option<(Rate, Micros)>) -> Decision {
         self.init_cwnd = sane_window(cwnd.get() as f64, self.mss_bytes);
         self.long_rtt = LongRtt::default();
+        // What has arrived meanwhile is not known.
+        self.rules.shaper.forget();
         if let Some((_, srtt)) = resume {
             self.est.assume_rtt(srtt);
         }
@@ -325,6 +327,8 @@ impl Controller {
             let view = self.view(&mi);
             self.queue_stands = view.standing_queue() > view.tolerated_queue();
         }
+        let view = View::new(&mi, &self.est, self.rate, self.mss_bytes, &self.params);
+        self.rules.shaper.note(&view);
         if asked.is_some()
             && !self.switched
             && let Some(decision) = self.resume_start(&mi)

@@ -113,6 +113,8 @@ const RTT_MAX_WINDOW: Micros = Micros::new(30_000_000);
 #[derive(Clone, Debug)]
 pub struct Estimator {
     now: Micros,
+    /// The time between the last report and the one before, us; zero if that was none.
+    reported_after: u32,
     srtt: Option<Micros>,
     shortest_neg: WindowMax,
     longest: WindowMax,
@@ -144,6 +146,7 @@ impl Estimator {
     pub fn new(params: &Params) -> Self {
         Self {
             now: Micros::ZERO,
+            reported_after: 0,
             srtt: None,
             shortest_neg: WindowMax::new(params.rtt_window),
             longest: WindowMax::new(RTT_MAX_WINDOW),
@@ -209,10 +212,15 @@ impl Estimator {
     /// Reads one report and remembers what it tells.
     pub fn observe(&mut self, raw: &RawReport, context: SlotContext) -> Mi {
         // Without an RTT sample a report tells no time, but it took as long as its slot.
+        let before = self.now;
         self.now = if raw.n == 0 {
             self.now + Micros::new(raw.sdur)
         } else {
             self.now.max(Micros::new(raw.a1))
+        };
+        self.reported_after = match before {
+            Micros::ZERO => 0,
+            before => (self.now - before).us().min(u32::MAX.into()) as u32,
         };
         let mi = self.read(raw, context);
         self.delivered_pkts += mi.delivered_pkts;
@@ -299,6 +307,12 @@ impl Estimator {
     #[must_use]
     pub fn now(&self) -> Micros {
         self.now
+    }
+
+    /// How long before the last report the one before was; zero if there was none.
+    #[must_use]
+    pub fn reported_after(&self) -> Micros {
+        Micros::new(self.reported_after.into())
     }
 
     /// Whether any RTT is known.

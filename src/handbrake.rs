@@ -20,6 +20,7 @@ pub mod loss;
 pub mod overshoot;
 pub mod queue;
 pub mod restart;
+pub mod shaper;
 pub mod sharing;
 
 pub use ceiling::ceiling;
@@ -28,6 +29,7 @@ pub use loss::LossRule;
 pub use overshoot::overshoot;
 pub use queue::QueueRule;
 pub use restart::RestartRule;
+pub use shaper::Shaper;
 pub use sharing::Sharing;
 
 use crate::cruise::OwnPath;
@@ -210,6 +212,8 @@ pub struct Handbrakes {
     pub sharing: Sharing,
     /// Knows what the path carries.
     pub path: OwnPath,
+    /// Knows how fast the path's shaper is.
+    pub shaper: Shaper,
 }
 
 impl Handbrakes {

@@ -8,7 +8,7 @@
 
 use pathsim::{
     Bbr, Controller, FlowSpec, Jitter, Loss, MILLISECOND, PathSpec, QueueLimit, RateSchedule,
-    Results, SECOND, Scenario, Simulation, Source,
+    Results, SECOND, Scenario, Simulation, Source, TokenBucket,
 };
 use pk3c_ccp::ensemble::Ensemble;
 use pk3c_ccp::params::Params;
@@ -235,6 +235,50 @@ fn collected_acks_do_not_collapse_a_flow() {
     rows("ACKs every 5 ms", &collected, |out| {
         assert!(out.share_second_half >= 0.85);
     });
+}
+
+#[test]
+fn a_shaper_is_not_met_again_and_again() {
+    let shaped = |rate_bps, burst_bytes, line, rtt_ms| PathSpec {
+        shaper: Some(TokenBucket {
+            rate_bps,
+            burst_bytes,
+        }),
+        queue: QueueLimit::Bytes(rate_bps / 8 * rtt_ms / 1000),
+        ..PathSpec::clean(line, rtt_ms * MILLISECOND)
+    };
+    let paths = [
+        (
+            "16 Mbit/s of 150",
+            shaped(16_000_000, 290_000, 150_000_000, 31),
+            0.04,
+        ),
+        (
+            "50 Mbit/s of 500",
+            shaped(50_000_000, 500_000, 500_000_000, 20),
+            0.015,
+        ),
+    ];
+    for (name, path, otherwise) in paths {
+        let long = Scenario {
+            duration_ns: 40 * SECOND,
+            ..scenario(path, 1)
+        };
+        rows(name, &long, |out| {
+            assert!(out.share >= 0.97, "{}", out.share);
+            assert!(out.loss <= 0.025, "{}", out.loss);
+        });
+        let off = Params {
+            no_handbrake: "shaper".parse().unwrap(),
+            ..Params::default()
+        };
+        let out = run_with(off, &long, SEEDS[0], Micros::new(100));
+        println!(
+            "{name:24} without the handbrake: loss {:.2}%",
+            out.loss * 100.0
+        );
+        assert!(out.loss >= otherwise, "{}", out.loss);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::aimd::Aimd;
 use crate::compete::Competitor;
 use crate::cruise::Cruise;
 use crate::handbrake;
-use crate::params::Core;
+use crate::params::{Core, Params};
 use crate::plan::{Command, Plan, STARTUP_SLOTS_PER_RTT};
 use crate::startup::{self, FIRST_GAIN};
 use crate::units::{Bytes, Micros, Rate};
@@ -314,7 +314,8 @@ impl Controller {
                 .max(self.init_window_in(self.est.srtt())),
             Core::Vivace | Core::Upstream => Rate::MAX,
         };
-        let high = self.params.max_rate.min(ceiling);
+        let shaped = self.rules.shaper.most(self.est.srtt(), &self.params);
+        let high = self.params.max_rate.min(ceiling).min(shaped);
         (self.params.min_rate, high.max(self.params.min_rate))
     }
 
@@ -329,9 +330,13 @@ impl Controller {
         }
     }
 
-    /// A rate as far as the parameters allow it, whatever was delivered before.
+    /// A rate as far as the parameters and a shaper allow it, whatever was delivered before.
     pub(super) fn allowed(&self, rate: Rate) -> Rate {
-        rate.within(self.params.min_rate, self.params.max_rate)
+        let Params {
+            min_rate, max_rate, ..
+        } = *self.params;
+        let shaped = self.rules.shaper.most_tried(self.est.srtt(), &self.params);
+        rate.within(min_rate, max_rate.min(shaped).max(min_rate))
     }
 
     pub(super) fn bounded(&self, rate: Rate) -> Rate {

@@ -16,8 +16,12 @@ const DRAIN_RTTS: f64 = 1.5;
 const DRAIN_MAX_RTTS: f64 = 4.0;
 const DRAIN_DONE_RTTS: f64 = 0.25;
 /// Loss of a drain's interval that shows others filling the path. Source: simulated, 1,000 connections that start
-/// together; a fifth does the same.
+/// together; a fifth does the same. Or that a bucket of tokens is empty, if less than this part of the rate passes:
+/// of 60 shaped paths (`shaped.toml`) one flow loses 2.1 % for 3.8, several 4.9 for 7.2. With .4 and .5 flows at ten
+/// packets begin with too little (`shallow6-50m-40ms-10p-4`: Jain's index .82 for .96), with .7 lossy paths are
+/// used by .912 for .923.
 const CROWDED_LOSS: f64 = 0.3;
+const PASSES_LESS: f64 = 0.35;
 
 impl Controller {
     pub(super) fn on_drain(&mut self, mi: &Mi, since: Micros, from: Rate) -> Decision {
@@ -25,6 +29,10 @@ impl Controller {
         let srtt = self.est.srtt().max(self.params.mi_min);
         if self.is_crowded(mi) {
             self.rate = self.bounded(self.rate.min(mi.goodput));
+        }
+        if let Some(passes) = self.passes_less(mi) {
+            self.rules.path.learn(None);
+            self.rate = self.bounded(passes);
         }
         let view = self.view(mi);
         // An RTT that is flat with less in flight than fits the path is what the drain comes down to.
@@ -51,6 +59,18 @@ impl Controller {
         let tells = mi.asked.is_some() && !mi.stalled && mi.goodput > Rate::ZERO;
         let enough = mi.pkts() >= MIN_PKTS && mi.samples >= MIN_SAMPLES;
         tells && enough && self.est.excess_loss(mi) > CROWDED_LOSS
+    }
+
+    /// What passes of an interval that loses heavily, if that is far less than what the drain goes on at: what arrived
+    /// until then used up a shaper's tokens, and tells nothing of what the path carries.
+    fn passes_less(&self, mi: &Mi) -> Option<Rate> {
+        let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
+        let tells = !mi.stalled && mi.pkts() >= MIN_PKTS;
+        let passed = Rate::from_bytes_in(mi.delivered_pkts * pkt_bytes, self.est.reported_after());
+        let floor = Aimd::floor(self.est.srtt(), pkt_bytes);
+        let passes = passed.max(mi.goodput).max(floor);
+        let less = passes < self.rate * PASSES_LESS;
+        (tells && less && self.est.excess_loss(mi) > CROWDED_LOSS).then_some(passes)
     }
 
     /// Whether others are known to have a part of the path: it carries more than arrived lately.

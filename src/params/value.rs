@@ -118,6 +118,8 @@ pub enum Handbrake {
     Cruise,
     /// Hear what other flows to the same address know of the path.
     Ensemble,
+    /// No faster than a shaper, once its rate has shown.
+    Shaper,
 }
 
 /// A set of [`Handbrake`]s. Written as names separated by commas; the empty set is written `none`.
@@ -129,7 +131,7 @@ impl HandbrakeSet {
     pub(super) const NONE: Self = Self(0);
     /// Every handbrake.
     pub(super) const EVERY: Self = Self(u16::MAX >> (u16::BITS as usize - Self::ALL.len()));
-    const ALL: [(Handbrake, &str); 10] = [
+    const ALL: [(Handbrake, &str); 11] = [
         (Handbrake::Loss, "loss"),
         (Handbrake::Queue, "queue"),
         (Handbrake::Compete, "compete"),
@@ -140,6 +142,7 @@ impl HandbrakeSet {
         (Handbrake::Bbr, "bbr"),
         (Handbrake::Cruise, "cruise"),
         (Handbrake::Ensemble, "ensemble"),
+        (Handbrake::Shaper, "shaper"),
     ];
 
     /// Whether `handbrake` is in the set.
@@ -162,7 +165,7 @@ impl FromStr for HandbrakeSet {
                 .ok_or_else(|| UnitError {
                     text: text.to_owned(),
                     kind: "list of handbrakes",
-                    expected: "loss, queue, compete, restart, ceiling, overshoot, sharing, bbr, cruise, ensemble or none, several separated by commas",
+                    expected: "loss, queue, compete, restart, ceiling, overshoot, sharing, bbr, cruise, ensemble, shaper or none, several separated by commas",
                 })
         })
     }
