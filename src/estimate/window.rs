@@ -2,7 +2,8 @@
 
 use crate::units::Micros;
 
-/// Largest value of a sliding window, exact to an eighth of it, in constant space. Values are kept to 24 bits.
+/// Largest value of a sliding window, exact to an eighth of it, in constant space. Values are kept to 24 bits, and the
+/// eighths are counted in 32: of a second, the shortest window, enough for 17 years of a monotonic clock.
 #[derive(Clone, Debug)]
 pub(super) struct WindowMax {
     width_us: u32,
