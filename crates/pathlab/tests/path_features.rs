@@ -208,6 +208,8 @@ fn kernel_a_shaper_lets_its_burst_pass_and_holds_the_rest() {
         let began = Instant::now();
         (0..100).for_each(|_| {
             socket.send(&[0; 1472]).unwrap();
+            // No faster than the link.
+            thread::sleep(Duration::from_micros(100));
         });
         let seconds = began.elapsed().as_secs_f64();
         thread::sleep(Duration::from_millis(300));
