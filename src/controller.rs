@@ -323,11 +323,10 @@ impl Controller {
         {
             self.est.learn_rtt_min(rtt_min);
         }
+        let view = View::new(&mi, &self.est, self.rate, self.mss_bytes, &self.params);
         if mi.rtt.is_some() {
-            let view = self.view(&mi);
             self.queue_stands = view.standing_queue() > view.tolerated_queue();
         }
-        let view = View::new(&mi, &self.est, self.rate, self.mss_bytes, &self.params);
         self.rules.shaper.note(&view);
         if asked.is_some()
             && !self.switched

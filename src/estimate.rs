@@ -243,8 +243,7 @@ impl Estimator {
             self.full_rtt = before.map_or(now, |before| now.min(before.get()));
         }
         if whole && mi.samples >= GOODPUT_MIN_SAMPLES {
-            // A burst of late ACKs can arrive faster than anything was sent.
-            let arrived = mi.goodput.min(mi.send_rate * 1.1);
+            let arrived = mi.arrived();
             self.goodput.push(self.now, arrived.bytes_per_sec());
             self.last_goodput = arrived;
         }

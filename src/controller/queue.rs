@@ -56,21 +56,22 @@ impl Controller {
     /// Whether a drain loses heavily at its own, lower rate. Then others have come since the rate to go on at was
     /// measured, and no more than what arrives now may be sent after it.
     fn is_crowded(&self, mi: &Mi) -> bool {
-        let tells = mi.asked.is_some() && !mi.stalled && mi.goodput > Rate::ZERO;
-        let enough = mi.pkts() >= MIN_PKTS && mi.samples >= MIN_SAMPLES;
-        tells && enough && self.est.excess_loss(mi) > CROWDED_LOSS
+        let tells = mi.asked.is_some() && mi.goodput > Rate::ZERO && mi.samples >= MIN_SAMPLES;
+        tells && self.loses_heavily(mi)
+    }
+
+    fn loses_heavily(&self, mi: &Mi) -> bool {
+        !mi.stalled && mi.pkts() >= MIN_PKTS && self.est.excess_loss(mi) > CROWDED_LOSS
     }
 
     /// What passes of an interval that loses heavily, if that is far less than what the drain goes on at: what arrived
     /// until then used up a shaper's tokens, and tells nothing of what the path carries.
     fn passes_less(&self, mi: &Mi) -> Option<Rate> {
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
-        let tells = !mi.stalled && mi.pkts() >= MIN_PKTS;
         let passed = Rate::from_bytes_in(mi.delivered_pkts * pkt_bytes, self.est.reported_after());
         let floor = Aimd::floor(self.est.srtt(), pkt_bytes);
         let passes = passed.max(mi.goodput).max(floor);
-        let less = passes < self.rate * PASSES_LESS;
-        (tells && less && self.est.excess_loss(mi) > CROWDED_LOSS).then_some(passes)
+        (passes < self.rate * PASSES_LESS && self.loses_heavily(mi)).then_some(passes)
     }
 
     /// Whether others are known to have a part of the path: it carries more than arrived lately.

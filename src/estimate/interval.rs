@@ -7,6 +7,8 @@ use crate::units::{Micros, Rate};
 pub(super) const RTT_LIMIT_US: f64 = 4_194_303.0;
 /// A slot that sent less than this part of its rate was limited by the application or the window.
 const FULL_SEND: f64 = 0.85;
+/// A burst of late ACKs can arrive faster than anything was sent; no more than by this is believed.
+const LATE_ACKS: f64 = 1.1;
 /// Fewer samples or packets than this make no slope. Source: half the smallest interval, with delayed ACKs.
 pub(super) const SLOPE_MIN_SAMPLES: f64 = 6.0;
 pub(super) const SLOPE_MIN_PKTS: f64 = 12.0;
@@ -89,6 +91,12 @@ impl Mi {
     #[must_use]
     pub fn loss(&self) -> f64 {
         self.lost_pkts / self.pkts().max(1.0)
+    }
+
+    /// Rate at which the packets arrived, as far as late ACKs can be believed. 0 if unknown.
+    #[must_use]
+    pub fn arrived(&self) -> Rate {
+        self.goodput.min(self.send_rate * LATE_ACKS)
     }
 
     /// Packets per ACK, at least 1.

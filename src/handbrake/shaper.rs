@@ -48,8 +48,6 @@ const TELLS_PKTS: f64 = 8.0;
 const NO_QUEUE: f64 = 0.5;
 /// A stretch between two full queues, at least.
 const STRETCH_RTTS: f64 = 4.0;
-/// ACKs that come late arrive faster than anything was sent. Source: as the estimator's.
-const LATE_ACKS: f64 = 1.1;
 /// What arrived without a queue, over what arrived at a full one and in the mean; and what arrived beyond the rate, in
 /// that of an RTT. Source: simulated, one seed of twelve files of paths without a shaper and that of shaped ones: with
 /// a burst of 1.1 a shaper is found 1,970 and 125 times without the latter, 416 and 103 with .5, 130 and 60 with 1. One
@@ -159,8 +157,7 @@ impl Shaper {
             self.learn(full, est.srtt());
         }
         if tells && mi.lost_pkts == 0.0 && queue <= view.tolerated_queue() * NO_QUEUE {
-            let arrives = mi.goodput.min(mi.send_rate * LATE_ACKS);
-            self.burst = Kept::new(arrives.max(self.burst.get()));
+            self.burst = Kept::new(mi.arrived().max(self.burst.get()));
         }
         let excess = f64::from(self.excess) + bytes - self.shown.get().bytes_in(since);
         self.excess = excess.max(0.0) as f32;
@@ -237,11 +234,12 @@ impl Shaper {
     #[must_use]
     pub fn most(&self, srtt: Micros, params: &Params) -> Rate {
         let rate = self.rate.get();
-        if rate == Rate::ZERO || params.no_handbrake.contains(Handbrake::Shaper) {
+        let off = !params.is_pk3c() || params.no_handbrake.contains(Handbrake::Shaper);
+        if rate == Rate::ZERO || off {
             return Rate::MAX;
         }
-        let off = f64::from(self.tokens.abs());
-        rate * BEYOND + Rate::from_bytes_in(off, srtt * USED_RTTS)
+        let tokens = f64::from(self.tokens.abs());
+        rate * BEYOND + Rate::from_bytes_in(tokens, srtt * USED_RTTS)
     }
 
     /// The same for a trial, or for the growth of a start.
@@ -348,6 +346,9 @@ mod tests {
         let mut flow = shaped();
         flow.params.no_handbrake = "shaper".parse().unwrap();
         assert!(flow.knows_none());
+        let mut bare = shaped();
+        bare.params.algorithm = "vivace".parse().unwrap();
+        assert!(bare.knows_none(), "the core alone has no handbrakes");
     }
 
     #[test]

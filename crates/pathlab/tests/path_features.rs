@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 use pathlab::attempts::attempts;
 use pathlab::emulator::Recording;
+use pathlab::flows::FlowReport;
 use pathlab::lateness::P99_BOUND_US;
 use pathlab::path::{self, Path, PathReport};
 use pathlab::program::Program;
@@ -56,7 +57,7 @@ fn server(path: &Path) -> UdpSocket {
 }
 
 /// What a flow's port saw, by its socket.
-fn flow(report: &PathReport, socket_port: u16) -> &pathlab::flows::FlowReport {
+fn flow(report: &PathReport, socket_port: u16) -> &FlowReport {
     let mut flows = report.emulator.per_flow.iter();
     &flows.find(|(key, _)| key.port == socket_port).unwrap().1
 }
@@ -137,7 +138,7 @@ fn sfq_keeps_a_trickle_apart_from_a_flood() {
     let [flood, trickle] = shared(QueueDiscipline::Sfq(Sfq::default()));
     assert_eq!((trickle.arrived, trickle.queue_drops), (100, 0));
     assert!(flood.queue_drops > 100, "{} drops", flood.queue_drops);
-    let p95_ms = |flow: &pathlab::flows::FlowReport| flow.owd.quantile_ms(0.95).unwrap();
+    let p95_ms = |flow: &FlowReport| flow.owd.quantile_ms(0.95).unwrap();
     measured!(
         p95_ms(&trickle) < p95_ms(&flood) / 3.0,
         "{} and {} ms",
@@ -152,42 +153,51 @@ fn sfq_keeps_a_trickle_apart_from_a_flood() {
     );
 }
 
+/// Packets over a path: what became of them, and how many seconds it took to send them.
+fn carried(spec: &PathSpec, send: impl FnOnce(&UdpSocket)) -> (FlowReport, f64) {
+    let path = open(spec);
+    let _server = server(&path);
+    let socket = client(&path, path::CLIENT);
+    let began = Instant::now();
+    send(&socket);
+    let seconds = began.elapsed().as_secs_f64();
+    thread::sleep(Duration::from_millis(300));
+    let port = socket.local_addr().unwrap().port();
+    let report = path.close().unwrap();
+    let seen = flow(&report, port).clone();
+    assert_eq!(seen.arrived, seen.delivered + seen.queue_drops);
+    (seen, seconds)
+}
+
 /// Counts, and no times: what passes depends on how long the flood took, which is measured.
 #[test]
 fn kernel_a_policer_lets_its_rate_pass() {
     let Some(_turn) = turn("kernel_a_policer_lets_its_rate_pass") else {
         return;
     };
-    let path = open(&PathSpec {
+    let policed = PathSpec {
         policer: Some(TokenBucket {
             rate_bps: 6_000_000,
             burst_bytes: 30_000,
         }),
         ..PathSpec::clean(50_000_000, 10 * MILLISECOND)
-    });
-    let _server = server(&path);
-    let socket = client(&path, path::CLIENT);
-    let began = Instant::now();
+    };
     // 24 Mbit/s.
-    for _ in 0..100 {
-        (0..20).for_each(|_| {
-            socket.send(&[0; 1472]).unwrap();
-        });
-        thread::sleep(Duration::from_millis(10));
-    }
-    let seconds = began.elapsed().as_secs_f64();
-    thread::sleep(Duration::from_millis(100));
-    let port = socket.local_addr().unwrap().port();
-    let report = path.close().unwrap();
-    let seen = flow(&report, port);
+    let (seen, seconds) = carried(&policed, |socket| {
+        for _ in 0..100 {
+            (0..20).for_each(|_| {
+                socket.send(&[0; 1472]).unwrap();
+            });
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
     // A bucket of 20 packets, and 500 a second. The last burst may have met a full bucket or an empty one.
     let expected = 20.0 + 500.0 * seconds;
     let off = (seen.delivered as f64 - expected).abs();
     assert!(off <= 25.0, "{} delivered of {expected}", seen.delivered);
-    assert_eq!(seen.arrived, seen.delivered + seen.queue_drops);
 }
 
-/// Counts, and no times, as above: a bucket of 60 packets passes what 24 ms hold of it, and the queue holds the rest.
+/// Counts, and no times, as above: what is in the bucket passes, and the queue holds ten packets more.
 #[test]
 fn kernel_a_shaper_lets_its_burst_pass_and_holds_the_rest() {
     let Some(_turn) = turn("kernel_a_shaper_lets_its_burst_pass_and_holds_the_rest") else {
@@ -201,26 +211,15 @@ fn kernel_a_shaper_lets_its_burst_pass_and_holds_the_rest() {
         queue: QueueLimit::Packets(10),
         ..PathSpec::clean(500_000_000, 10 * MILLISECOND)
     };
-    let delivered = |burst_bytes| {
-        let path = open(&shaped(burst_bytes));
-        let _server = server(&path);
-        let socket = client(&path, path::CLIENT);
-        let began = Instant::now();
-        (0..100).for_each(|_| {
-            socket.send(&[0; 1472]).unwrap();
-            // No faster than the link.
-            thread::sleep(Duration::from_micros(100));
-        });
-        let seconds = began.elapsed().as_secs_f64();
-        thread::sleep(Duration::from_millis(300));
-        let port = socket.local_addr().unwrap().port();
-        let report = path.close().unwrap();
-        let seen = flow(&report, port);
-        assert_eq!(seen.arrived, seen.delivered + seen.queue_drops);
-        (seen.delivered as f64, 100.0 * seconds)
-    };
     for burst in [1, 60] {
-        let (passed, meanwhile) = delivered(burst * 1500);
+        let (seen, seconds) = carried(&shaped(burst * 1500), |socket| {
+            (0..100).for_each(|_| {
+                socket.send(&[0; 1472]).unwrap();
+                // No faster than the link.
+                thread::sleep(Duration::from_micros(100));
+            });
+        });
+        let (passed, meanwhile) = (seen.delivered as f64, 100.0 * seconds);
         // The bucket, what is in transmission, the queue, and what is shaped while they are sent.
         let expected = burst as f64 + 11.0;
         assert!(

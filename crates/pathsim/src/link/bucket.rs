@@ -25,9 +25,7 @@ impl Bucket {
     /// Whether a packet of so many bytes may pass. Times must not go back.
     pub(super) fn passes(&mut self, now_ns: u64, bytes: u32) -> bool {
         self.fill(now_ns);
-        let left = self.tokens.checked_sub(parts(bytes.into()));
-        self.tokens = left.unwrap_or(self.tokens);
-        left.is_some()
+        self.take(bytes).is_ok()
     }
 
     /// When there are tokens for a packet of so many bytes, not before now, ns; they are its own then. One that is
@@ -36,18 +34,25 @@ impl Bucket {
         // What the packet before is still waiting for.
         let now_ns = now_ns.max(self.filled_ns);
         self.fill(now_ns);
-        let needed = parts(bytes.into());
-        let missing = needed.saturating_sub(self.tokens);
-        self.tokens = self.tokens.saturating_sub(needed);
-        if missing == 0 {
+        let Err(missing) = self.take(bytes) else {
             return now_ns;
-        }
+        };
         let rate = u128::from(self.spec.rate_bps);
         let wait_ns = missing.div_ceil(rate);
         // Within a nanosecond more come than are missing.
         self.tokens = wait_ns * rate - missing;
         self.filled_ns = now_ns.saturating_add(u64::try_from(wait_ns).unwrap_or(u64::MAX));
         self.filled_ns
+    }
+
+    /// Takes a packet's tokens, or says how many are missing.
+    fn take(&mut self, bytes: u32) -> Result<(), u128> {
+        let needed = parts(bytes.into());
+        match self.tokens.checked_sub(needed) {
+            Some(left) => self.tokens = left,
+            None => return Err(needed - self.tokens),
+        }
+        Ok(())
     }
 
     fn fill(&mut self, now_ns: u64) {
