@@ -465,6 +465,36 @@ fn a_bad_flag_is_named_with_its_remedy() {
 }
 
 #[test]
+fn a_path_is_of_a_file_or_of_flags() {
+    for (flag, value) in [
+        ("--rtt", "1ms"),
+        ("--shape", "5mbit"),
+        ("--flows", "pk3c"),
+        ("--agent-latency", "1ms"),
+    ] {
+        let args = ["--scenario", "x.toml", flag, value];
+        refused(&args, &[flag, "cannot be used with", "--scenario"]);
+    }
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/comparison.toml");
+    refused(&["--scenario", file], &[file, "--only", "loss1"]);
+    let none = ["--scenario", file, "--only", "none"];
+    refused(&none, &[file, "no scenario `none`", "loss1"]);
+}
+
+#[test]
+fn flags_manage_the_queue() {
+    let rtt_p95_ms = |aqm| {
+        let flags = ["--flows", "cubic", "--queue", "4bdp", "--aqm", aqm];
+        let out = sim(&[&flags[..], &["--duration", "10s", "--json"]].concat());
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        json["rtt_p95_ms"].as_f64().unwrap()
+    };
+    let (unmanaged, managed) = (rtt_p95_ms("none"), rtt_p95_ms("codel"));
+    assert!(unmanaged > 100.0, "{unmanaged} ms behind a long queue");
+    assert!(managed < 70.0, "{managed} ms behind CoDel's");
+}
+
+#[test]
 fn a_table_does_not_depend_on_the_number_of_threads() {
     let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/comparison.toml");
     let table = |jobs| {

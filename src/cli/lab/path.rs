@@ -1,8 +1,7 @@
 //! `pk3c-ccp lab path`: any command inside an emulated path, as mahimahi's shells do it.
 
-use crate::cli::scenario::aqm::Aqm;
-use crate::cli::scenario::values::{self, Queue};
-use crate::cli::scenario::{self, PathParts, SEED, uniform_jitter};
+use crate::cli::scenario::described::Described;
+use crate::cli::scenario::{SEED, values};
 use anyhow::{Context, Result, bail};
 use pathlab::Interrupt;
 use pathlab::WaitError;
@@ -12,7 +11,7 @@ use pathlab::path::{self, Path, PathReport};
 use pathlab::program::Program;
 use pathlab::requirements;
 use pathlab::tun::EndSettings;
-use pathsim::{Distribution, PathSpec, RateSchedule};
+use pathsim::{Distribution, PathSpec};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,67 +32,13 @@ pub(crate) struct PathArgs {
     /// Run a shell command at the server's end meanwhile
     #[arg(long, value_name = "CMD")]
     server: Option<String>,
-    /// Take the path from a scenario file instead of flags (every key: docs/scenarios.md)
-    #[arg(long, value_name = "FILE", conflicts_with_all = PATH_FLAGS, help_heading = "Path")]
-    scenario: Option<PathBuf>,
-    /// Which scenario of a file that holds several
-    #[arg(long, value_name = "ID", requires = "scenario", help_heading = "Path")]
-    only: Option<String>,
-    /// Rate of the bottleneck, counted on IP packets
-    #[arg(long, value_name = "RATE", default_value = "50mbit", value_parser = values::rate, help_heading = "Path")]
-    rate: u64,
-    /// Use the capacity of a mahimahi trace instead of a constant rate
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "rate",
-        help_heading = "Path"
-    )]
-    trace: Option<PathBuf>,
-    /// Two-way propagation delay, half of it each way
-    #[arg(long, value_name = "TIME", default_value = "40ms", value_parser = values::time, help_heading = "Path")]
-    rtt: u64,
-    /// Queue: packets, bytes as in 64kB, or bandwidth-delay products as in 0.5bdp [default: 1bdp, or
-    /// 127 packets under sfq]
-    #[arg(long, value_name = "SIZE", help_heading = "Path")]
-    queue: Option<Queue>,
-    /// How the queue drops
-    #[arg(long, value_enum, default_value = "none", help_heading = "Path")]
-    aqm: Aqm,
-    /// Random loss on the way there, behind the bottleneck
-    #[arg(long, value_name = "RATIO", default_value = "0%", value_parser = values::loss, help_heading = "Path")]
-    loss: f64,
-    /// Lose packets in bursts of this mean length (Gilbert-Elliott)
-    #[arg(long, value_name = "PACKETS", requires = "loss", value_parser = values::burst, help_heading = "Path")]
-    loss_burst: Option<f64>,
-    /// Random loss on the way back
-    #[arg(long, value_name = "RATIO", default_value = "0%", value_parser = values::loss, help_heading = "Path")]
-    ack_loss: f64,
-    /// Random extra delay of each packet on the way there, from 0 to this
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = values::time, help_heading = "Path")]
-    jitter: u64,
-    /// Drop what comes faster than this in front of the bottleneck, as operators police a subscriber
-    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = "Path")]
-    police: Option<u64>,
-    /// Bytes of it that may come at once [default: 100 ms of its rate]
-    #[arg(long, value_name = "SIZE", requires = "police", value_parser = values::size, help_heading = "Path")]
-    police_burst: Option<u64>,
-
-    /// Let no more than this leave the queue once a burst has left at the link's rate, as operators shape a subscriber
-    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = "Path")]
-    shape: Option<u64>,
-
-    /// Bytes of it that may leave at once [default: 100 ms of its rate]
-    #[arg(long, value_name = "SIZE", requires = "shape", value_parser = values::size, help_heading = "Path")]
-    shape_burst: Option<u64>,
-    /// Jitter may reorder packets
-    #[arg(long, requires = "jitter", help_heading = "Path")]
-    reorder: bool,
+    #[command(flatten)]
+    path: Described,
     /// Seed of all chance
     #[arg(long, value_name = "NUMBER", default_value_t = SEED)]
     seed: u64,
     /// Segments that TCP hands to the device at once; 0 for the kernel's own limit
-    #[arg(long, value_name = "SEGMENTS", value_parser = values::gso, default_value = "1")]
+    #[arg(long, value_name = "SEGMENTS", value_parser = values::gso, default_value = "1", conflicts_with = "scenario")]
     gso_max_segs: u32,
     /// Write a line for every packet to a file (its columns: docs/lab.md)
     #[arg(long, value_name = "FILE.csv")]
@@ -102,24 +47,6 @@ pub(crate) struct PathArgs {
     #[arg(long)]
     quiet: bool,
 }
-
-const PATH_FLAGS: [&str; 15] = [
-    "rate",
-    "trace",
-    "rtt",
-    "queue",
-    "aqm",
-    "loss",
-    "loss_burst",
-    "ack_loss",
-    "jitter",
-    "reorder",
-    "police",
-    "police_burst",
-    "shape",
-    "shape_burst",
-    "gso_max_segs",
-];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -195,49 +122,17 @@ fn user_shell() -> String {
 
 /// The path that flags or a file describe.
 fn described(args: &PathArgs) -> Result<(PathSpec, EndSettings)> {
-    if let Some(file) = &args.scenario {
-        return of_file(file, args.only.as_deref());
+    if let Some(plan) = args.path.in_file(None)? {
+        if plan.settings.loopback {
+            bail!("{} runs over the loopback device: it has no path", plan.id);
+        }
+        return Ok((plan.scenario.path, plan.settings.ends()));
     }
-    let rate = match &args.trace {
-        Some(file) => scenario::trace(file)?,
-        None => RateSchedule::Constant(args.rate),
-    };
-    let parts = PathParts {
-        rate,
-        rtt_ns: args.rtt,
-        queue: args.queue.unwrap_or(args.aqm.usual_queue()),
-        loss: args.loss,
-        loss_burst: args.loss_burst,
-        jitter: uniform_jitter(args.jitter, args.reorder),
-        policer: scenario::bucket(args.police, args.police_burst),
-        shaper: scenario::bucket(args.shape, args.shape_burst),
-    };
-    let mut path = parts.path();
-    path.ack_loss = scenario::losses(args.ack_loss, None);
-    path.discipline = args.aqm.discipline();
     let ends = EndSettings {
         gso_max_segs: args.gso_max_segs,
         ..EndSettings::default()
     };
-    Ok((path, ends))
-}
-
-fn of_file(file: &std::path::Path, only: Option<&str>) -> Result<(PathSpec, EndSettings)> {
-    let plans = scenario::read(file)?;
-    let ids: Vec<_> = plans.iter().map(|plan| plan.id.clone()).collect();
-    let plan = match only {
-        Some(id) => plans.into_iter().find(|plan| plan.id == id),
-        None if ids.len() == 1 => plans.into_iter().next(),
-        None => None,
-    };
-    let Some(plan) = plan else {
-        let (file, ids) = (file.display(), ids.join(", "));
-        bail!("{file} holds the scenarios {ids}: choose one with --only ID");
-    };
-    if plan.settings.loopback {
-        bail!("{} runs over the loopback device: it has no path", plan.id);
-    }
-    Ok((plan.scenario.path, plan.settings.ends()))
+    Ok((args.path.in_flags()?, ends))
 }
 
 /// What the path did, for people.

@@ -6,7 +6,7 @@ use pathsim::{CoDel, Pie, QueueDiscipline, Sfq};
 
 /// Queue disciplines.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Aqm {
+pub(super) enum Aqm {
     /// Drop-tail
     None,
     /// CoDel, RFC 8289
@@ -27,7 +27,7 @@ impl Aqm {
     }
 
     /// What its queue holds if nothing else is said.
-    pub(in crate::cli) fn usual_queue(self) -> Queue {
+    pub(super) fn usual_queue(self) -> Queue {
         match self {
             Self::Sfq => Queue::Packets(Sfq::LINUX_LIMIT_PACKETS),
             Self::None | Self::CoDel | Self::Pie => Queue::Products(1.0),
@@ -35,7 +35,7 @@ impl Aqm {
     }
 
     /// The discipline with its usual settings.
-    pub(in crate::cli) fn discipline(self) -> QueueDiscipline {
+    pub(super) fn discipline(self) -> QueueDiscipline {
         match self {
             Self::None => QueueDiscipline::DropTail,
             Self::CoDel => QueueDiscipline::CoDel(CoDel::default()),

@@ -3,7 +3,8 @@
 //! A file holds one scenario (`[path]` and `[[flows]]`) or several (`[[scenario]]`, each with its own). Flows without a
 //! scheme are those under test: who runs the scenario says which scheme they get.
 
-pub(super) mod aqm;
+mod aqm;
+pub(super) mod described;
 mod file;
 mod flows;
 mod path;
@@ -35,19 +36,19 @@ pub(in crate::cli) const STAGGER_NS: u64 = 100_000_000;
 
 /// A path as given, before what depends on all of it.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct PathParts {
-    pub(in crate::cli) rate: RateSchedule,
-    pub(in crate::cli) rtt_ns: u64,
-    pub(in crate::cli) queue: Queue,
-    pub(in crate::cli) loss: f64,
-    pub(in crate::cli) loss_burst: Option<f64>,
-    pub(in crate::cli) jitter: Jitter,
-    pub(in crate::cli) policer: Option<TokenBucket>,
-    pub(in crate::cli) shaper: Option<TokenBucket>,
+struct PathParts {
+    rate: RateSchedule,
+    rtt_ns: u64,
+    queue: Queue,
+    loss: f64,
+    loss_burst: Option<f64>,
+    jitter: Jitter,
+    policer: Option<TokenBucket>,
+    shaper: Option<TokenBucket>,
 }
 
 impl PathParts {
-    pub(in crate::cli) fn path(self) -> PathSpec {
+    fn path(self) -> PathSpec {
         let mut path = PathSpec {
             rate: self.rate,
             rtt_ns: self.rtt_ns,
@@ -66,7 +67,7 @@ impl PathParts {
     }
 }
 
-pub(in crate::cli) fn losses(ratio: f64, burst: Option<f64>) -> Loss {
+fn losses(ratio: f64, burst: Option<f64>) -> Loss {
     match burst {
         _ if ratio == 0.0 => Loss::None,
         Some(mean_length) => Loss::Bursts { ratio, mean_length },
@@ -76,10 +77,7 @@ pub(in crate::cli) fn losses(ratio: f64, burst: Option<f64>) -> Loss {
 
 /// A policer or a shaper, with the burst that goes without saying: what it lets pass in 100 ms, as operators choose it
 /// at least.
-pub(in crate::cli) fn bucket(
-    rate_bps: Option<u64>,
-    burst_bytes: Option<u64>,
-) -> Option<TokenBucket> {
+fn bucket(rate_bps: Option<u64>, burst_bytes: Option<u64>) -> Option<TokenBucket> {
     rate_bps.map(|rate_bps| TokenBucket {
         rate_bps,
         burst_bytes: burst_bytes.unwrap_or((rate_bps / 80).max(WIRE)),
@@ -87,7 +85,7 @@ pub(in crate::cli) fn bucket(
 }
 
 /// Uniform delay from 0 to a limit, if that is above 0.
-pub(in crate::cli) fn uniform_jitter(max_ns: u64, reorder: bool) -> Jitter {
+fn uniform_jitter(max_ns: u64, reorder: bool) -> Jitter {
     match max_ns {
         0 => Jitter::None,
         _ => Jitter::Uniform { max_ns, reorder },
@@ -112,7 +110,7 @@ pub(in crate::cli) fn of_flags(path: PathSpec, flows: &Flows, agent_latency_ns: 
 }
 
 /// Reads a mahimahi trace.
-pub(in crate::cli) fn trace(file: &Path) -> Result<RateSchedule> {
+fn trace(file: &Path) -> Result<RateSchedule> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the trace {}", file.display()))?;
     let trace = Trace::parse(&text).with_context(|| file.display().to_string())?;
@@ -176,7 +174,7 @@ pub(in crate::cli) fn read(file: &Path) -> Result<Vec<Plan>> {
 }
 
 /// The same for runs of another length than the file's: a rate that is drawn lasts for so long.
-pub(in crate::cli) fn read_for(file: &Path, length_ns: Option<u64>) -> Result<Vec<Plan>> {
+fn read_for(file: &Path, length_ns: Option<u64>) -> Result<Vec<Plan>> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the scenario {}", file.display()))?;
     let name = file.display().to_string();

@@ -7,10 +7,10 @@ mod summary;
 mod table;
 
 use super::params::ParamArgs;
-use super::scenario::values::{self, Queue};
-use super::scenario::{self, Flows, PathParts, Plan, Scheme};
+use super::scenario::described::Described;
+use super::scenario::{self, Flows, Scheme, values};
 use super::show;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use runs::{Job, Keep};
 use std::ffi::OsStr;
 use std::num::NonZero;
@@ -39,76 +39,20 @@ enum SimVerb {
 /// Options of one scenario.
 #[derive(clap::Args, Clone, Debug)]
 struct OneArgs {
-    /// Read path and flows from a TOML file instead of flags (every key: docs/scenarios.md)
-    #[arg(long, value_name = "FILE", conflicts_with_all = PATH_FLAGS, help_heading = "Path and flows")]
-    scenario: Option<PathBuf>,
-    /// Which scenario of a file that holds several
-    #[arg(
-        long,
-        value_name = "ID",
-        requires = "scenario",
-        help_heading = "Path and flows"
-    )]
-    only: Option<String>,
-    /// Rate of the bottleneck, counted on IP packets
-    #[arg(long, value_name = "RATE", default_value = "50mbit", value_parser = values::rate, help_heading = "Path and flows")]
-    rate: u64,
-    /// Use the capacity of a mahimahi trace instead of a constant rate
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "rate",
-        help_heading = "Path and flows"
-    )]
-    trace: Option<PathBuf>,
-    /// Two-way propagation delay
-    #[arg(long, value_name = "TIME", default_value = "40ms", value_parser = values::time, help_heading = "Path and flows")]
-    rtt: u64,
-    /// Queue: packets, bytes as in 64kB, or bandwidth-delay products as in 0.5bdp
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "1bdp",
-        help_heading = "Path and flows"
-    )]
-    queue: Queue,
-    /// Random loss behind the bottleneck
-    #[arg(long, value_name = "RATIO", default_value = "0%", value_parser = values::loss, help_heading = "Path and flows")]
-    loss: f64,
-    /// Lose packets in bursts of this mean length (Gilbert-Elliott)
-    #[arg(long, value_name = "PACKETS", requires = "loss", value_parser = values::burst, help_heading = "Path and flows")]
-    loss_burst: Option<f64>,
-    /// Random extra delay of each packet, from 0 to this
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = values::time, help_heading = "Path and flows")]
-    jitter: u64,
-    /// Drop what comes faster than this in front of the bottleneck, as operators police a subscriber
-    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = "Path and flows")]
-    police: Option<u64>,
-    /// Bytes of it that may come at once [default: 100 ms of its rate]
-    #[arg(long, value_name = "SIZE", requires = "police", value_parser = values::size, help_heading = "Path and flows")]
-    police_burst: Option<u64>,
-
-    /// Let no more than this leave the queue once a burst has left at the link's rate, as operators shape a subscriber
-    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = "Path and flows")]
-    shape: Option<u64>,
-
-    /// Bytes of it that may leave at once [default: 100 ms of its rate]
-    #[arg(long, value_name = "SIZE", requires = "shape", value_parser = values::size, help_heading = "Path and flows")]
-    shape_burst: Option<u64>,
-    /// Jitter may reorder packets
-    #[arg(long, requires = "jitter", help_heading = "Path and flows")]
-    reorder: bool,
+    #[command(flatten)]
+    path: Described,
     /// Schemes and how many flows of each: pk3c, vivace, upstream, exp, cubic, reno, bbr, or udp:RATE;
     /// they start 100 ms apart
     #[arg(
         long,
         value_name = "LIST",
         default_value = "pk3c,cubic",
-        help_heading = "Path and flows"
+        conflicts_with = "scenario",
+        help_heading = "Flows"
     )]
     flows: Flows,
     /// Time from a packet's ACK to the agent's answer
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::time, help_heading = "Path and flows")]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::time, conflicts_with = "scenario", help_heading = "Flows")]
     agent_latency: u64,
     /// Scheme of a file's flows that name none: those under test
     #[arg(
@@ -116,7 +60,7 @@ struct OneArgs {
         value_name = "SCHEME",
         default_value = "pk3c",
         requires = "scenario",
-        help_heading = "Path and flows"
+        help_heading = "Flows"
     )]
     cc: Scheme,
     /// Length of the run [default: the file's, or 30s]
@@ -146,23 +90,6 @@ struct OneArgs {
     #[command(flatten)]
     params: ParamArgs,
 }
-
-const PATH_FLAGS: [&str; 14] = [
-    "rate",
-    "trace",
-    "rtt",
-    "queue",
-    "loss",
-    "loss_burst",
-    "jitter",
-    "reorder",
-    "police",
-    "police_burst",
-    "shape",
-    "shape_burst",
-    "flows",
-    "agent_latency",
-];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -205,9 +132,9 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
 }
 
 fn run_one(args: &OneArgs) -> Result<()> {
-    let mut plan = match &args.scenario {
-        Some(file) => pick(scenario::read_for(file, args.duration)?, args)?,
-        None => of_flags(args)?,
+    let mut plan = match args.path.in_file(args.duration)? {
+        Some(plan) => plan,
+        None => scenario::of_flags(args.path.in_flags()?, &args.flows, args.agent_latency),
     };
     plan.scenario.duration_ns = args.duration.unwrap_or(plan.scenario.duration_ns);
     let first = args.seed.unwrap_or(plan.scenario.seed);
@@ -269,45 +196,4 @@ fn run_one(args: &OneArgs) -> Result<()> {
     } else {
         summary.to_string()
     })?)
-}
-
-/// The scenario of a file that is meant.
-fn pick(mut plans: Vec<Plan>, args: &OneArgs) -> Result<Plan> {
-    let ids: Vec<_> = plans.iter().map(|plan| plan.id.clone()).collect();
-    let index = match &args.only {
-        Some(only) => ids.iter().position(|id| id == only),
-        None => (ids.len() == 1).then_some(0),
-    };
-    match (index, &args.only) {
-        (Some(index), _) => Ok(plans.swap_remove(index)),
-        (None, Some(only)) => bail!(
-            "the file has no scenario `{only}`; it has {}",
-            ids.join(", ")
-        ),
-        (None, None) => bail!(
-            "the file has several scenarios: choose one with --only: {}",
-            ids.join(", ")
-        ),
-    }
-}
-
-fn of_flags(args: &OneArgs) -> Result<Plan> {
-    let path = PathParts {
-        rate: match &args.trace {
-            Some(file) => scenario::trace(file)?,
-            None => pathsim::RateSchedule::Constant(args.rate),
-        },
-        rtt_ns: args.rtt,
-        queue: args.queue,
-        loss: args.loss,
-        loss_burst: args.loss_burst,
-        jitter: scenario::uniform_jitter(args.jitter, args.reorder),
-        policer: scenario::bucket(args.police, args.police_burst),
-        shaper: scenario::bucket(args.shape, args.shape_burst),
-    };
-    Ok(scenario::of_flags(
-        path.path(),
-        &args.flows,
-        args.agent_latency,
-    ))
 }
