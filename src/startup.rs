@@ -25,74 +25,36 @@
 //! long RTT is watched for one and a half RTTs before it ends the start; and one that ends a start is looked at again
 //! when its queue should be gone ([`watch`]).
 //!
-//! Four signs, because each has a blind spot: ACK spacing needs many samples (and says nothing of delayed ACKs with
-//! few, nor after the first plan, whose slots alone know how long they were being sent), the slope needs a queue that
-//! grows during the slot, and a second slot of it where RTTs jitter, the queue needs a known smallest RTT and is taken
-//! less the jitter, and loss must be told from the random loss of a radio link. Behind a queue that others keep full,
-//! loss is the only one: the smallest RTT already has the queue in it. So losses of all slots together end the start,
-//! too, and those of one slot slow it, by as much as they are. Where half of the initial window was lost, the second
-//! RTT has no more than that part of its rate that arrived, and a slot that leaves no growth ends the start. A first
-//! start bears a tenth, since the path's own losses are unknown; a restart knows them, and bears little more.
+//! What a report shows of a full path is looked at by itself ([`signs`]). Losses of all slots together end the start,
+//! too, and those of one slot slow it, by as much as they are. Where half of the initial window was lost, the second RTT
+//! has no more than that part of its rate that arrived, and a slot that leaves no growth ends the start. A first start
+//! bears a tenth, since the path's own losses are unknown; a restart knows them, and bears little more.
 //!
-//! Where others to the same address tell of themselves ([`crate::ensemble`]), the path that the train tells is divided
-//! among those who take what they can get: the second RTT has a part of it, though no less than if the train told
-//! nothing, and a start ends with no more than its part. Where the train told nothing, what one of them knows is divided,
-//! and a start ends with no more than one and a half of its part. Nor does any sign end it below one and a half of what
-//! each would have if there were one more; and if the first ACKs show that they fill the path, the start ends there.
+//! Where others to the same address tell of themselves, the start takes its part among them ([`others`]).
 //!
 //! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
 //! products come to stand in the queue. A buffer of one loses some of that.
 
+mod others;
+mod recent;
+mod signs;
 pub mod train;
 pub mod watch;
 
-use crate::cruise::OwnPath;
 use crate::ensemble::Known;
 use crate::estimate::{Estimator, Mi, RttStats};
 use crate::params::Params;
 use crate::plan::Reason;
 use crate::program::Slot;
 use crate::units::{Micros, Rate};
+use others::Others;
+use recent::Recent;
+use signs::{Signs, tolerated_queue};
 use train::Train;
 use watch::{LongRtt, Watch};
 
 /// ACKs below which a slot tells nothing. Source: one-packet reports of batched ACKs once doubled the rate.
 pub const MIN_SAMPLES: f64 = 4.0;
-/// Arriving slower than this part of the sending rate means the path is full.
-const FULL_SPACING: f64 = 0.85;
-/// Arriving slower than this part is a hint of it.
-const HINT_SPACING: f64 = 0.93;
-/// Slope that means a full path, s/s, and how many standard errors it must be.
-const FULL_SLOPE: f64 = 0.05;
-const FULL_SLOPE_SIGMAS: f64 = 6.0;
-/// The same if the slot before had a hint of a slope, too. Where RTTs jitter, samples in a row are early or late
-/// together, and tell less than their number; but a queue goes on growing.
-const AGAIN_SLOPE_SIGMAS: f64 = 3.0;
-/// Rise of a regression line through a step, in steps: so far held-back SACKs lift it.
-const STEP_RISE: f64 = 1.5;
-/// Slope that is a hint, s/s, and its standard errors.
-const HINT_SLOPE: f64 = 0.02;
-const HINT_SLOPE_SIGMAS: f64 = 2.0;
-/// A mean queue above this part of the smallest RTT, and above [`FULL_QUEUE`], means a full path.
-const FULL_QUEUE_RTTS: f64 = 0.25;
-const FULL_QUEUE: Micros = Micros::new(4000);
-/// RTT samples that show it: behind a short message the receiver may hold back its only ACK.
-const QUEUE_SAMPLES: f64 = 2.0;
-/// Part of the growth (in octaves) after a hint of spacing and of a slope.
-const HINT_SPACING_PART: f64 = 0.33;
-const HINT_SLOPE_PART: f64 = 0.14;
-/// Loss of a slot that leaves nothing of the growth, and lost packets from which on loss counts. Source: simulated,
-/// crowds that start one after the other (Jain's index on 81 paths .69 without, .72 with it); at .1 no better, and
-/// paths with loss are filled later.
-const HALT_LOSS: f64 = 0.2;
-const HALT_PKTS: f64 = 2.0;
-/// Packets of a slot, or of the start, and lost ones among them, that tell of a full path; and the deviations of a loss
-/// of 10 % that their part must be above the tolerated one: a start looks at fifteen slots, but their sum is one
-/// figure.
-const LOSSY_PKTS: f64 = 16.0;
-const LOSSY_LOST: f64 = 3.0;
-const SLOT_LOSS_SIGMAS: f64 = 4.0;
-const WHOLE_LOSS_SIGMAS: f64 = 3.0;
 /// RTTs without growth after which something else limits the flow.
 const PLATEAU_RTTS: f64 = 4.0;
 /// A flow that something else limits goes on at so many times its goodput.
@@ -115,8 +77,6 @@ const SECOND_WINDOWS: f64 = 16.0;
 const BEYOND_TRAIN: f64 = 1.15;
 const TRAIN_WRONG: f64 = 1.2;
 
-/// Reports remembered: more than an RTT of slots.
-const HISTORY: usize = 8;
 /// Growth per RTT of a restart. Source: upstream's growth.
 const RESTART_GAIN: f64 = 1.5;
 /// Loss beyond the path's own that does not end a restart. Source: simulated, a thousand flows on 2.5 packets each:
@@ -127,10 +87,6 @@ const RESTART_LOSS: f64 = 0.02;
 /// Where to go on, over the best goodput; and over the rate, if no goodput is known. Source: simulated on
 /// 24 paths; 0.95 took 1 % longer for downloads of 10 MB, at the same loss.
 const LEAVE: f64 = 0.98;
-/// A start among others ends with so many times its share, at least: who begins with just that stays behind those who
-/// were there first. Source: simulated, 389 paths that several flows share: with 1, 1.5 and 2 shares 80 crowds lose
-/// 4.0, 4.3 and 4.7 % at a Jain's index of .913, .930 and .939, and 12 staggered flows' is .933, .946 and .955.
-const SHARES: f64 = 1.5;
 /// Slope, s/s, that is certainly the queue's.
 const STEEP: f64 = 0.1;
 const BLIND_CUT: f64 = 0.5;
@@ -168,10 +124,7 @@ pub struct Startup {
     restart: Option<Restart>,
     /// When the rate last grew.
     grown: Micros,
-    /// (time in us, packets delivered so far) of the last reports, both modulo 2^32.
-    history: [(u32, u32); HISTORY],
-    /// How many there were, modulo 2^16.
-    reports: u16,
+    recent: Recent,
     train: Train,
     /// What the train tells the path carries, until more arrives; zero for nothing.
     path: Rate,
@@ -181,13 +134,7 @@ pub struct Startup {
     lost_pkts: f32,
     /// Half of the initial window was lost.
     in_crowd: bool,
-    /// What others to the same address know: the smallest RTT, until it is taken, and by that what the flow ends its
-    /// start with, at least. Zero for nothing.
-    heard_rtt_min: Micros,
-    shares: Rate,
-    /// How many others take what they can get, and what one of them knows of the path.
-    others: u32,
-    heard_path: OwnPath,
+    others: Others,
 }
 
 impl Startup {
@@ -199,18 +146,14 @@ impl Startup {
             hinted: false,
             restart: None,
             grown: now,
-            history: [(0, 0); HISTORY],
-            reports: 0,
+            recent: Recent::default(),
             train: Train::default(),
             path: Rate::ZERO,
             watch: Watch::default(),
             pkts: 0.0,
             lost_pkts: 0.0,
             in_crowd: false,
-            heard_rtt_min: Micros::ZERO,
-            shares: Rate::ZERO,
-            others: 0,
-            heard_path: OwnPath::default(),
+            others: Others::default(),
         }
     }
 
@@ -220,7 +163,7 @@ impl Startup {
     pub fn on_path(now: Micros, path: Option<Rate>, others: u32) -> Self {
         Self {
             path: path.unwrap_or(Rate::ZERO),
-            others,
+            others: Others::of(others),
             ..Self::new(now)
         }
     }
@@ -266,26 +209,13 @@ impl Startup {
     #[must_use]
     pub fn second_rate(&self, window_rate: Rate) -> Option<Rate> {
         let carried = self.path()? * SECOND_PART;
-        let part = self.part_of(carried).max(window_rate * FIRST_GAIN);
+        let part = self.others.part_of(carried).max(window_rate * FIRST_GAIN);
         Some(part.min(carried).min(window_rate * SECOND_WINDOWS))
-    }
-
-    /// What each of those who take what they can get may have of this.
-    fn part_of(&self, rate: Rate) -> Rate {
-        rate * (1.0 / (1.0 + f64::from(self.others)))
     }
 
     /// What the train tells the path carries, if it did and no more has arrived.
     fn path(&self) -> Option<Rate> {
         (self.path > Rate::ZERO).then_some(self.path)
-    }
-
-    /// What it ends with among others, at most: its part of what the train tells, or else a start's share of what one
-    /// of them knows.
-    fn most(&self) -> Option<Rate> {
-        let heard = || Some(self.heard_path.carries()? * SHARES);
-        let path = self.path().or_else(heard).filter(|_| self.others > 0)?;
-        Some(self.part_of(path))
     }
 
     /// A planned rate, as far as the path is known to carry it.
@@ -333,31 +263,28 @@ impl Startup {
 
     /// Others to the same address know this of the path.
     pub fn hear(&mut self, known: Known) {
-        (self.heard_rtt_min, self.others) = (known.rtt_min, known.active);
-        self.heard_path.learn(known.carries);
-        // A path that is the flow's own has no others.
-        if !self.is_on_own_path() {
-            self.shares = known.share * SHARES;
-        }
+        self.others.hear(known, self.is_on_own_path());
     }
 
     /// How many others take what they can get, as far as was heard.
     #[must_use]
     pub fn others(&self) -> u32 {
-        self.others
+        self.others.active()
     }
 
     /// The smallest RTT that others know, if that was heard since the last time.
     pub fn heard_rtt_min(&mut self) -> Option<Micros> {
-        let heard = std::mem::replace(&mut self.heard_rtt_min, Micros::ZERO);
-        (heard > Micros::ZERO).then_some(heard)
+        self.others.take_rtt_min()
     }
 
     /// What a newcomer begins with where others fill the path already, as its first ACKs show.
     #[must_use]
     pub fn share_at_once(&self, rtt: &RttStats, est: &Estimator) -> Option<Rate> {
-        let full = est.mean_queue(rtt) > tolerated_queue(est);
-        (full && self.shares > Rate::ZERO).then_some(self.shares)
+        let (full, least) = (
+            est.mean_queue(rtt) > tolerated_queue(est),
+            self.others.least(),
+        );
+        (full && least > Rate::ZERO).then_some(least)
     }
 
     /// Growth per RTT.
@@ -384,26 +311,29 @@ impl Startup {
         pkt_bytes: f64,
         params: &Params,
     ) -> Verdict {
-        let recent = self.recent_goodput(est, pkt_bytes);
+        let recent = self.recent.note(est, pkt_bytes);
         let enough = mi.samples >= MIN_SAMPLES;
         if mi.asked.is_some() && enough {
             self.best = self.best.max(mi.goodput.min(mi.send_rate));
         }
-        let again = self.hinted;
+        let tolerated_loss = self.loss_tolerance(params);
+        let signs = Signs {
+            mi,
+            est,
+            pkt_bytes,
+            tolerated_loss,
+            foreign: self.watch.foreign(),
+            again: self.hinted,
+            in_crowd: self.in_crowd,
+        };
         if enough {
-            self.hinted = slope_hint(mi);
+            self.hinted = signs::slope_hint(mi);
         }
         self.pkts += mi.pkts() as f32;
         self.lost_pkts += mi.lost_pkts as f32;
-        let tolerance = self.loss_tolerance(params);
-        let crowded = is_lossy(
-            self.pkts.into(),
-            self.lost_pkts.into(),
-            WHOLE_LOSS_SIGMAS,
-            tolerance,
-        );
-        let full = self.full(mi, est, pkt_bytes, tolerance, again);
-        if let Some(reason) = full.or(crowded.then_some(Reason::FullLoss)) {
+        let (pkts, lost_pkts) = (self.pkts.into(), self.lost_pkts.into());
+        let crowded = signs::is_crowded(pkts, lost_pkts, tolerated_loss);
+        if let Some(reason) = signs.full().or(crowded.then_some(Reason::FullLoss)) {
             if reason == Reason::FullQueue && self.is_watched(mi, est) {
                 // A rate that is held is no plateau.
                 let ramp = est.srtt() * LONGEST_RAMP_RTTS;
@@ -411,14 +341,14 @@ impl Startup {
                 return Verdict::Wait(Reason::Watch);
             }
             let mut rate = self.leaving_rate(mi, rate, reason);
-            rate = rate.min(self.most().unwrap_or(Rate::MAX));
+            rate = rate.min(self.others.most(self.path()).unwrap_or(Rate::MAX));
             if !mi.limited {
-                rate = rate.max(self.shares);
+                rate = rate.max(self.others.least());
             }
             return Verdict::Leave(rate, reason);
         }
         let elapsed = est.now() - self.grown;
-        if elapsed > est.srtt() * PLATEAU_RTTS && self.reports > HISTORY as u16 {
+        if elapsed > est.srtt() * PLATEAU_RTTS && self.recent.is_full() {
             // ACKs that come together tell of more than was ever sent.
             let arrived = mi.goodput.min(rate);
             return Verdict::Leave(self.best.max(arrived) * CEILING, Reason::Plateau);
@@ -429,22 +359,11 @@ impl Startup {
         if mi.asked.is_none() || !enough || mi.stalled {
             return Verdict::Wait(Reason::Wait);
         }
-        let (part, reason) = growth(mi, self.hinted);
+        let (part, reason) = signs::growth(mi, self.hinted);
         let gain = libm::log2(self.gain(params)) * part;
-        // What was sent an RTT and a slot ago has arrived: by now the rate may have grown for so long.
-        let lumps = 1.0 + mi.pkts_per_ack() / mi.pkts().max(1.0);
-        let rtts = 1.0 + mi.sent_for / est.srtt();
-        let confirmed = mi.send_rate * (libm::exp2(gain * rtts) * lumps);
-        let by_time = rate * libm::exp2(gain * (elapsed / est.srtt()).min(LONGEST_RAMP_RTTS));
-        let next = confirmed
-            .min(by_time)
-            .min(recent.unwrap_or(Rate::MAX) * OVER_GOODPUT);
-        if self.best > self.path * TRAIN_WRONG {
-            self.path = Rate::ZERO;
-        }
-        let next = self
-            .path()
-            .map_or(next, |path| next.min(path.max(self.best * BEYOND_TRAIN)));
+        let recently = recent.unwrap_or(Rate::MAX) * OVER_GOODPUT;
+        let next = self.grown_by(gain, mi, est, rate).min(recently);
+        let next = self.within_reach(next);
         if next <= rate {
             return Verdict::Wait(Reason::AppLimited);
         }
@@ -452,49 +371,24 @@ impl Startup {
         Verdict::Grow(next, reason)
     }
 
-    /// The sign of a full path, if there is one. A slot without an asked rate can only show a queue.
-    fn full(
-        &self,
-        mi: &Mi,
-        est: &Estimator,
-        pkt_bytes: f64,
-        tolerance: f64,
-        again: bool,
-    ) -> Option<Reason> {
-        let lossy = is_lossy(mi.pkts(), mi.lost_pkts, SLOT_LOSS_SIGMAS, tolerance)
-            || self.in_crowd && growth_left(mi) <= 0.0;
-        let lossy = (mi.asked.is_some() && lossy).then_some(Reason::FullLoss);
-        // Without an RTT the flow only repeats what it lost.
-        let Some(rtt) = mi.rtt else { return lossy };
-        // A full queue of few packets jumps up and down, too, but it loses some.
-        let jitter = if mi.lost_pkts < 1.0 {
-            rtt.deviation
-        } else {
-            Micros::ZERO
-        };
-        let queue = est.mean_queue(&rtt) - jitter - self.watch.foreign();
-        if mi.samples >= QUEUE_SAMPLES && queue > tolerated_queue(est) {
-            return Some(Reason::FullQueue);
+    /// The rate after so many octaves per RTT since what arrived now was sent, or since the rate last grew.
+    fn grown_by(&self, gain: f64, mi: &Mi, est: &Estimator, rate: Rate) -> Rate {
+        // What was sent an RTT and a slot ago has arrived: by now the rate may have grown for so long.
+        let lumps = 1.0 + mi.pkts_per_ack() / mi.pkts().max(1.0);
+        let rtts = 1.0 + mi.sent_for / est.srtt();
+        let confirmed = mi.send_rate * (libm::exp2(gain * rtts) * lumps);
+        let elapsed = (est.now() - self.grown) / est.srtt();
+        let by_time = rate * libm::exp2(gain * elapsed.min(LONGEST_RAMP_RTTS));
+        confirmed.min(by_time)
+    }
+
+    /// As much of this as what the train tells and what arrived allow; more than that shows that the train was wrong.
+    fn within_reach(&mut self, rate: Rate) -> Rate {
+        if self.best > self.path * TRAIN_WRONG {
+            self.path = Rate::ZERO;
         }
-        mi.asked?;
-        let limit = FULL_SPACING - 2.0 * mi.pkts_per_ack() / mi.pkts();
-        if mi.tells_spacing() && mi.arrival_rate() < mi.send_rate * limit {
-            return Some(Reason::FullSpacing);
-        }
-        let sigmas = if again {
-            AGAIN_SLOPE_SIGMAS
-        } else {
-            FULL_SLOPE_SIGMAS
-        };
-        let rise = Micros::from_secs(rtt.slope * mi.sent_for.as_secs());
-        let mut smallest_rise = mi.send_rate.time_for(2.0 * pkt_bytes).max(Micros::new(500));
-        if mi.lost_pkts > 0.0 {
-            smallest_rise = smallest_rise.max(est.sack_delay() * STEP_RISE);
-        }
-        if rtt.slope > FULL_SLOPE && rtt.slope > sigmas * rtt.slope_se && rise > smallest_rise {
-            return Some(Reason::FullSlope);
-        }
-        lossy
+        self.path()
+            .map_or(rate, |path| rate.min(path.max(self.best * BEYOND_TRAIN)))
     }
 
     /// Whether a long RTT is no sign yet, and the rate is held: for a first start whose path's rate is not known, and
@@ -503,28 +397,6 @@ impl Startup {
         let careful = self.path().is_some() || self.restart.is_some() || self.lost_pkts > 0.0;
         mi.rtt
             .is_some_and(|rtt| !careful && self.watch.holds(&rtt, tolerated_queue(est), est))
-    }
-
-    /// Goodput over the last RTT or a little more, once there is that much history.
-    fn recent_goodput(&mut self, est: &Estimator, pkt_bytes: f64) -> Option<Rate> {
-        // `as` for whole numbers beyond 2^32 is their remainder.
-        let now = (est.now().us() as u32, est.delivered_pkts() as u64 as u32);
-        let since = |(us, pkts): (u32, u32)| {
-            let elapsed = Micros::new(now.0.wrapping_sub(us).into());
-            (elapsed, f64::from(now.1.wrapping_sub(pkts)))
-        };
-        let (depth, reports) = (self.history.len(), usize::from(self.reports));
-        let newest_first =
-            (1..=reports.min(depth)).map(|back| self.history[(reports - back) % depth]);
-        let old = newest_first
-            .map(since)
-            .find(|(elapsed, _)| *elapsed >= est.srtt());
-        let newest = (reports > 0).then(|| since(self.history[(reports - 1) % depth]).0);
-        if newest.is_none_or(|elapsed| elapsed * (depth as f64 - 2.0) >= est.srtt()) {
-            self.history[reports % depth] = now;
-            self.reports = self.reports.wrapping_add(1).max(1);
-        }
-        old.map(|(elapsed, pkts)| Rate::from_bytes_in(pkts * pkt_bytes, elapsed))
     }
 
     /// Where to go on after the fast start.
@@ -556,50 +428,6 @@ impl Startup {
         };
         rate * if mi.pkts() < 8.0 { 0.7 } else { LEAVE }
     }
-}
-
-/// The queue that ends no start.
-fn tolerated_queue(est: &Estimator) -> Micros {
-    (est.rtt_min() * FULL_QUEUE_RTTS).max(FULL_QUEUE)
-}
-
-/// Whether so many packets lost so many that a path's own losses do not explain it.
-fn is_lossy(pkts: f64, lost_pkts: f64, sigmas: f64, tolerance: f64) -> bool {
-    let deviation = (0.1 * 0.9 / pkts.max(1.0)).sqrt();
-    let most = pkts * (tolerance + sigmas * deviation);
-    pkts >= LOSSY_PKTS && lost_pkts >= LOSSY_LOST && lost_pkts > most
-}
-
-/// Whether the RTT may grow.
-fn slope_hint(mi: &Mi) -> bool {
-    mi.rtt
-        .is_some_and(|rtt| rtt.slope > HINT_SLOPE && rtt.slope > HINT_SLOPE_SIGMAS * rtt.slope_se)
-}
-
-/// Which part of the full growth is due when the path is not full.
-fn growth(mi: &Mi, slope_hint: bool) -> (f64, Reason) {
-    let limit = HINT_SPACING - mi.pkts_per_ack() / mi.pkts().max(1.0);
-    let (part, reason) = if slope_hint {
-        (HINT_SLOPE_PART, Reason::GrowLess)
-    } else if mi.tells_spacing() && mi.arrival_rate() < mi.send_rate * limit {
-        (HINT_SPACING_PART, Reason::GrowLess)
-    } else {
-        (1.0, Reason::Grow)
-    };
-    let left = growth_left(mi);
-    if left < part {
-        (left, Reason::GrowLess)
-    } else {
-        (part, reason)
-    }
-}
-
-/// What losses leave of the growth.
-fn growth_left(mi: &Mi) -> f64 {
-    if mi.lost_pkts < HALT_PKTS {
-        return 1.0;
-    }
-    (1.0 - mi.loss() / HALT_LOSS).max(0.0)
 }
 
 #[cfg(test)]
