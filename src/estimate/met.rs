@@ -15,7 +15,7 @@
 //! tens of losses, a path's own losses lie close together, too. So this is asked only of queues that a pause can hide:
 //! some milliseconds on paths below some 30 ms, in proportion less on longer ones.
 
-use super::NO_QUEUE;
+use super::whose::NO_QUEUE;
 use crate::plan::STARTUP_SLOTS_PER_RTT;
 use crate::units::Micros;
 
