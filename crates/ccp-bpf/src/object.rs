@@ -17,10 +17,15 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccp.bpf.o"));
-static SOURCES: [&str; 3] = [
+static SOURCES: [&str; 8] = [
     include_str!("bpf/ccp.bpf.c"),
+    include_str!("bpf/fallback.h"),
     include_str!("bpf/intf.h"),
     include_str!("bpf/kernel.h"),
+    include_str!("bpf/mailbox.h"),
+    include_str!("bpf/measure.h"),
+    include_str!("bpf/modes.h"),
+    include_str!("bpf/state.h"),
 ];
 
 /// Map flag that asks for registration through a link; unknown before Linux 6.4.
@@ -222,4 +227,26 @@ fn find_map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>, Er
 
 fn missing(part: &str) -> Error {
     Error::io(format!("the BPF object has no {part}"))(ErrorKind::NotFound.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code of another version that passed for the same would be kept by a new agent.
+    #[test]
+    fn every_source_of_the_object_counts_for_its_version() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpf");
+        let files = fs::read_dir(folder).unwrap().map(Result::unwrap);
+        let mut count = 0;
+        for file in files {
+            let name = file.file_name().into_string().unwrap();
+            if !name.starts_with("move.") {
+                let text = fs::read_to_string(file.path()).unwrap();
+                assert!(SOURCES.contains(&text.as_str()), "{name}");
+                count += 1;
+            }
+        }
+        assert_eq!(count, SOURCES.len());
+    }
 }
