@@ -16,15 +16,17 @@
 //! reads stays in its BPF register, an intermediate result that nothing else reads is not stored, and the epilogue is
 //! not called when there is neither a report nor a new window or rate.
 
+mod assembler;
+
 use crate::layout::{
     FLOW_ERRORS_OFF, FLOW_REGS_OFF, FLOW_TIME_ZERO_OFF, REG_CONTROL, REG_IMPLICIT, REG_LOCAL,
     REG_PRIM, REG_REPORT, REG_TMP,
 };
+use assembler::{Assembler, CTX, FLOW, Label, OLD_CWND, OLD_RATE, R0, R1, R2, R3, R4, STACK};
 use ccp_vm::{Event, Instruction, Op, Program, Reg};
 use libbpf_sys::{
-    BPF_ADD, BPF_ALU64, BPF_CALL, BPF_DIV, BPF_DW, BPF_EXIT, BPF_IMM, BPF_JEQ, BPF_JGE, BPF_JGT,
-    BPF_JLT, BPF_JMP, BPF_JNE, BPF_K, BPF_LD, BPF_LDX, BPF_MEM, BPF_MOV, BPF_MUL,
-    BPF_PSEUDO_MAP_FD, BPF_STX, BPF_SUB, BPF_W, BPF_X,
+    BPF_ADD, BPF_ALU64, BPF_DIV, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLT, BPF_JNE, BPF_K, BPF_MEM,
+    BPF_MUL, BPF_STX, BPF_SUB, BPF_W,
 };
 use std::os::fd::RawFd;
 
@@ -56,34 +58,6 @@ pub(crate) enum Frame {
     /// On one slot, for tests and measurements: returns 1 at the end, 0 after an error.
     #[cfg(test)]
     Slot(u32),
-}
-
-/// BPF registers.
-const R0: u8 = 0;
-const R1: u8 = 1;
-const R2: u8 = 2;
-const R3: u8 = 3;
-const R4: u8 = 4;
-/// The program's context, kept for the tail call.
-const CTX: u8 = 6;
-/// The flow.
-const FLOW: u8 = 7;
-/// Window and rate as they were before the program.
-const OLD_CWND: u8 = 8;
-const OLD_RATE: u8 = 9;
-const STACK: u8 = 10;
-
-/// Where a jump goes, before the place is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Label {
-    /// Behind the event with this index.
-    EventEnd(usize),
-    /// Behind the last event.
-    Done,
-    /// To the epilogue.
-    Epilogue,
-    /// Counts an error and ends.
-    Error,
 }
 
 /// Translates a valid program. The instructions are in the kernel's encoding.
@@ -181,75 +155,7 @@ fn is_passing(rest: &[&Instruction], directly: bool) -> bool {
     true
 }
 
-#[derive(Default)]
-struct Assembler {
-    code: Vec<u64>,
-    /// The register whose value a BPF register still has: the last result.
-    at_hand: Option<(Reg, u8)>,
-    /// Jumps to be completed: position, destination.
-    jumps: Vec<(usize, Label)>,
-    labels: Vec<(Label, usize)>,
-}
-
 impl Assembler {
-    fn emit(&mut self, code: u32, dst: u8, src: u8, off: i16, imm: i32) {
-        let regs = u64::from(dst) | u64::from(src) << 4;
-        let (off, imm) = (u64::from(off as u16), u64::from(imm as u32));
-        self.code
-            .push(u64::from(code as u8) | regs << 8 | off << 16 | imm << 32);
-    }
-
-    fn mov(&mut self, dst: u8, src: u8) {
-        self.emit(BPF_ALU64 | BPF_MOV | BPF_X, dst, src, 0, 0);
-    }
-
-    fn mov_imm(&mut self, dst: u8, imm: i32) {
-        self.emit(BPF_ALU64 | BPF_MOV | BPF_K, dst, 0, 0, imm);
-    }
-
-    /// dst = dst op src
-    fn alu(&mut self, op: u32, dst: u8, src: u8) {
-        self.emit(BPF_ALU64 | op | BPF_X, dst, src, 0, 0);
-    }
-
-    fn wide_imm(&mut self, dst: u8, src: u8, low: i32, high: i32) {
-        self.emit(BPF_LD | BPF_IMM | BPF_DW, dst, src, 0, low);
-        self.emit(0, 0, 0, 0, high);
-    }
-
-    fn load_map(&mut self, dst: u8, map: RawFd) {
-        self.wide_imm(dst, BPF_PSEUDO_MAP_FD as u8, map, 0);
-    }
-
-    fn load_word(&mut self, dst: u8, base: u8, off: i16) {
-        self.emit(BPF_LDX | BPF_MEM | BPF_DW, dst, base, off, 0);
-    }
-
-    fn store_word(&mut self, base: u8, off: i16, src: u8) {
-        self.emit(BPF_STX | BPF_MEM | BPF_DW, base, src, off, 0);
-    }
-
-    fn call(&mut self, helper: i32) {
-        self.emit(BPF_JMP | BPF_CALL, 0, 0, 0, helper);
-    }
-
-    fn exit(&mut self) {
-        self.mov_imm(R0, 0);
-        self.emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
-    }
-
-    /// Jumps when `dst cond imm`.
-    fn jump_if(&mut self, cond: u32, dst: u8, imm: i32, to: Label) {
-        self.jumps.push((self.code.len(), to));
-        self.emit(BPF_JMP | cond | BPF_K, dst, 0, 0, imm);
-    }
-
-    /// Jumps when `dst cond src`.
-    fn jump_if_reg(&mut self, cond: u32, dst: u8, src: u8, to: Label) {
-        self.jumps.push((self.code.len(), to));
-        self.emit(BPF_JMP | cond | BPF_X, dst, src, 0, 0);
-    }
-
     /// Jumps when a register is 0.
     fn jump_unless(&mut self, reg: Reg, to: Label) {
         let at = self.value(reg, R1);
@@ -268,20 +174,6 @@ impl Assembler {
             self.load(R1, Reg::RATE);
             self.jump_if_reg(BPF_JNE, R1, OLD_RATE, Label::Epilogue);
         }
-    }
-
-    /// Skips the next `count` instructions when `dst cond src`.
-    fn skip_if_reg(&mut self, cond: u32, dst: u8, src: u8, count: i16) {
-        self.emit(BPF_JMP | cond | BPF_X, dst, src, count, 0);
-    }
-
-    fn skip_if(&mut self, cond: u32, dst: u8, imm: i32, count: i16) {
-        self.emit(BPF_JMP | cond | BPF_K, dst, 0, count, imm);
-    }
-
-    fn bind(&mut self, label: Label) {
-        self.at_hand = None;
-        self.labels.push((label, self.code.len()));
     }
 
     fn prologue(&mut self, target: Target) {
@@ -310,10 +202,7 @@ impl Assembler {
         match target.frame {
             Frame::Socket { .. } => self.exit(),
             #[cfg(test)]
-            Frame::Slot(_) => {
-                self.mov_imm(R0, 1);
-                self.emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
-            }
+            Frame::Slot(_) => self.exit_with(1),
         }
     }
 
@@ -514,25 +403,10 @@ impl Assembler {
         R3
     }
 
-    fn truncate(&mut self, reg: u8) {
-        self.emit(libbpf_sys::BPF_ALU | BPF_MOV | BPF_X, reg, reg, 0, 0);
-    }
-
     /// Adds 2^32 - 1 to a difference that is not positive.
     fn wrap_difference(&mut self, reg: u8) {
         self.emit(BPF_ALU64 | BPF_ADD | BPF_K, reg, 0, 0, -1);
         self.truncate(reg);
-    }
-
-    fn finish(mut self) -> Vec<u64> {
-        for (at, label) in std::mem::take(&mut self.jumps) {
-            let target = self.labels.iter().find(|(l, _)| *l == label);
-            let (_, target) = target.expect("every label that is jumped to is bound");
-            let distance = i16::try_from(target - at - 1)
-                .expect("an accepted program translates to less than 2^15 instructions");
-            self.code[at] |= u64::from(distance as u16) << 16;
-        }
-        self.code
     }
 }
 
