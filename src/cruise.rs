@@ -29,6 +29,9 @@
 //!   more arrives beyond an edge that was met, no queue   the path has become wider: a restart finds how much (restart)
 //! ```
 //!
+//! Where losses told of the edge, less arrived between them than the path carries, and a little more is no wider path:
+//! there as much must arrive as the path is not known to carry.
+//!
 //! After a drain it comes back by itself, where as much as before can be had.
 //!
 //! Limits: on a path whose rate the train did not tell, on one of less than two of the kernel's bursts (2 ms up to 500
@@ -96,13 +99,23 @@ const LOSSY: f64 = 0.005;
 const HOLDOFF: f64 = 2.0;
 const FIRST_HOLDOFF_RTTS: f64 = 2.0;
 
+/// Whether, and by what, the edge was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// Not yet.
+    Never,
+    /// A queue that was full.
+    Queue,
+    /// Losses, between which less arrives than the path carries.
+    Loss,
+}
+
 /// A flow that rides at the edge.
 #[derive(Clone, Copy, Debug)]
 pub struct Cruise {
     /// What arrived when the queue was last full; what is known of the path before.
     edge: Rate,
-    /// The queue was full.
-    met: bool,
+    met: Met,
     patient_until: Micros,
     /// The smallest queue so far.
     least: Micros,
@@ -121,9 +134,9 @@ pub enum Ride {
 }
 
 impl Cruise {
-    /// Begins on a path that bears `edge`; `met` says that so much arrived at a full queue.
+    /// Begins on a path that bears `edge`; `met` says whether so much arrived at a full queue.
     #[must_use]
-    pub fn new(edge: Rate, met: bool, est: &Estimator) -> Self {
+    pub fn new(edge: Rate, met: Met, est: &Estimator) -> Self {
         Self {
             edge,
             met,
@@ -171,7 +184,7 @@ impl Cruise {
             return Ride::On(rate, Reason::AppLimited);
         }
         if rate >= self.edge {
-            return self.climb(view, queue, tolerated);
+            return self.climb(view, path, queue, tolerated);
         }
         Ride::On(self.edge, Reason::Cruise)
     }
@@ -187,7 +200,7 @@ impl Cruise {
     /// The edge, where so much arrives at a full queue. Few packets tell it within one or two.
     fn edge_at(&self, arrives: Rate, mi: &Mi) -> Rate {
         let grain = mi.pkts_per_ack() / mi.pkts();
-        if self.met && (arrives / self.edge - 1.0).abs() < grain {
+        if self.met != Met::Never && (arrives / self.edge - 1.0).abs() < grain {
             self.edge * (1.0 - EDGE_WEIGHT) + arrives * EDGE_WEIGHT
         } else {
             arrives
@@ -216,17 +229,22 @@ impl Cruise {
         let interval = Self::interval(est, rate, view.pkt_bytes, view.params);
         self.patient_until = est.now() + interval * HOLDOFF;
         self.edge = edge;
-        self.met = true;
+        self.met = if lossy { Met::Loss } else { Met::Queue };
         Ride::On(below, reason)
     }
 
     /// Looks for more than the edge, the faster the longer none has come.
-    fn climb(&self, view: &View<'_>, queue: Micros, tolerated: Micros) -> Ride {
+    fn climb(&self, view: &View<'_>, path: OwnPath, queue: Micros, tolerated: Micros) -> Ride {
         let &View { mi, rate, .. } = view;
         let beyond_pkts = view.window_pkts() * (1.0 - self.edge / rate);
         let arrives = mi.goodput > self.edge * WIDER_ARRIVES;
         let far = rate > self.edge * WIDER_RATE && beyond_pkts > WIDER_PKTS && arrives;
-        if self.met && far && queue <= tolerated * WIDER_QUEUE {
+        let is_wider = match self.met {
+            Met::Never => false,
+            Met::Queue => far,
+            Met::Loss => far && !path.is_all(mi.goodput),
+        };
+        if is_wider && queue <= tolerated * WIDER_QUEUE {
             return Ride::Wider;
         }
         let beyond = (rate / self.edge - 1.0).max(0.0);

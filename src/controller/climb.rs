@@ -1,6 +1,7 @@
 //! The climber's intervals: whether it goes on, competes, cruises, or hands over to the core.
 
 use super::{Controller, Phase};
+use crate::cruise::Met;
 use crate::estimate::Mi;
 use crate::handbrake::{Effect, View};
 use crate::plan::{Decision, Reason};
@@ -52,7 +53,7 @@ impl Controller {
             && self.may_cruise(edge)
         {
             self.rate = self.bounded(rate);
-            let command = self.cruise(edge, true);
+            let command = self.cruise(edge, Met::Queue);
             return self.decide(Reason::Cruise, Some(command));
         }
         self.steer(self.bounded(rate), reason)

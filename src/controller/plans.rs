@@ -15,7 +15,7 @@
 use super::{Controller, Phase};
 use crate::aimd::Aimd;
 use crate::compete::Competitor;
-use crate::cruise::Cruise;
+use crate::cruise::{Cruise, Met};
 use crate::handbrake;
 use crate::params::{Core, Params};
 use crate::plan::{Command, Plan, STARTUP_SLOTS_PER_RTT};
@@ -100,7 +100,7 @@ impl Controller {
             self.phase = Phase::Upstream(Upstream::new(self.rate, true, &mut self.rng));
             self.upstream_plan()
         } else if let Some(edge) = self.own_edge() {
-            self.cruise(edge, false)
+            self.cruise(edge, Met::Never)
         } else {
             self.search()
         }

@@ -1,7 +1,7 @@
 //! A flow that has all of its path: when it rides at the edge, and where it goes from there.
 
 use super::{Controller, Phase};
-use crate::cruise::{Cruise, Ride};
+use crate::cruise::{Cruise, Met, Ride};
 use crate::estimate::Mi;
 use crate::handbrake::View;
 use crate::params::Handbrake;
@@ -30,8 +30,8 @@ impl Controller {
         self.params.is_pk3c() && !off && steers
     }
 
-    /// Rides at an edge; `met` says that so much arrived at a full queue.
-    pub(super) fn cruise(&mut self, edge: Rate, met: bool) -> Command {
+    /// Rides at an edge; `met` says whether so much arrived at a full queue.
+    pub(super) fn cruise(&mut self, edge: Rate, met: Met) -> Command {
         self.phase = Phase::Cruise(Cruise::new(edge, met, &self.est));
         let length = self.steady_interval();
         self.run([self.rate; 4], length)

@@ -14,6 +14,7 @@
 
 use super::Controller;
 use crate::aimd::Aimd;
+use crate::cruise::Met;
 use crate::estimate::Mi;
 use crate::params::Handbrake;
 use crate::plan::Command;
@@ -50,7 +51,7 @@ impl Controller {
     pub(super) fn ride_after_loss(&mut self, edge: Rate) -> Option<Command> {
         self.may_cruise(edge).then(|| {
             self.rate = self.bounded(edge * BELOW_EDGE);
-            self.cruise(edge, true)
+            self.cruise(edge, Met::Loss)
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Vivace's intervals: what the rules leave to it, and where it goes.
 
 use super::{Controller, Phase, index_of};
+use crate::cruise::Met;
 use crate::estimate::Mi;
 use crate::handbrake::{View, overshoot};
 use crate::params::Core;
@@ -52,7 +53,7 @@ impl Controller {
         let (stepped_to, trials) = (self.rate, core.trials());
         self.rate = core.rate();
         if let Some(edge) = edge.filter(|edge| self.may_cruise(*edge)) {
-            let command = self.cruise(edge, true);
+            let command = self.cruise(edge, Met::Queue);
             return self.decide(reason, Some(command));
         }
         if stepped_up {

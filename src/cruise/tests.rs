@@ -40,7 +40,7 @@ impl Flow {
         let mut path = OwnPath::default();
         path.learn(Some(PATH));
         Self {
-            cruise: Cruise::new(PATH, true, &est),
+            cruise: Cruise::new(PATH, Met::Queue, &est),
             est,
             path,
             now: 500_000,
@@ -195,7 +195,7 @@ fn a_packets_time_that_stands_at_any_rate_is_no_queue() {
     let backs_off = |standing_us| {
         let mut flow = Flow::new();
         flow.path.learn(Some(narrow));
-        flow.cruise = Cruise::new(narrow, true, &flow.est);
+        flow.cruise = Cruise::new(narrow, Met::Queue, &flow.est);
         (0..4).any(|_| {
             flow.queue = standing_us;
             let ride = flow.interval(narrow, 1.0, narrow, 1);
@@ -217,13 +217,13 @@ fn an_edge_that_is_met_again_moves_by_a_quarter() {
         .est
         .observe(&report(33, 1_000_000, &acks, 40_000), context(Some(PATH)));
     let at = |cruise: &Cruise, part: f64| cruise.edge_at(PATH * part, &mi) / PATH;
-    let met = Cruise::new(PATH, true, &flow.est);
+    let met = Cruise::new(PATH, Met::Queue, &flow.est);
     assert!(
         (at(&met, 0.92) - 0.98).abs() < 1e-9,
         "within one of ten packets"
     );
     assert!((at(&met, 0.8) - 0.8).abs() < 1e-9, "others have come");
-    let told = Cruise::new(PATH, false, &flow.est);
+    let told = Cruise::new(PATH, Met::Never, &flow.est);
     assert!((at(&told, 0.92) - 0.92).abs() < 1e-9, "was not met before");
 }
 
@@ -233,16 +233,30 @@ fn a_narrow_path_is_wider_only_if_a_packet_more_passes() {
     let narrow = PATH * 0.05;
     let mut flow = Flow::new();
     flow.path.learn(Some(narrow));
-    flow.cruise = Cruise::new(narrow, true, &flow.est);
+    flow.cruise = Cruise::new(narrow, Met::Queue, &flow.est);
     let (ride, at) = flow.until(narrow, PATH);
     assert_eq!(ride, Ride::Wider);
     assert!((1.1..1.2).contains(&(at / narrow)), "{}", at / narrow);
 }
 
 #[test]
+fn beyond_an_edge_of_losses_a_path_is_wider_where_it_carries_more_than_is_known() {
+    let mut flow = Flow::new();
+    let edge = PATH * 0.9;
+    flow.cruise = Cruise::new(edge, Met::Queue, &flow.est);
+    let (ride, at) = flow.until(edge, PATH * 3.0);
+    assert_eq!(ride, Ride::Wider);
+    assert!(at < PATH, "{}", at / PATH);
+    flow.cruise = Cruise::new(edge, Met::Loss, &flow.est);
+    let (ride, at) = flow.until(edge, PATH * 3.0);
+    assert_eq!(ride, Ride::Wider);
+    assert!((1.1..1.2).contains(&(at / PATH)), "{}", at / PATH);
+}
+
+#[test]
 fn before_its_edge_was_met_a_flow_only_climbs() {
     let mut flow = Flow::new();
-    flow.cruise = Cruise::new(PATH, false, &flow.est);
+    flow.cruise = Cruise::new(PATH, Met::Never, &flow.est);
     let mut rate = PATH;
     for _ in 0..8 {
         let Ride::On(next, Reason::Cruise | Reason::Wait) = flow.interval(rate, 1.0, PATH * 3.0, 1)
