@@ -176,6 +176,9 @@ const FLOOR_PKTS: f64 = 2.0;
 /// loss 150 paths that flows share lose 1.83 % for 2.15, at a Jain's index of .935 for .947.
 const POLICED_LOSS: f64 = 0.15;
 const POLICED_RTT: Micros = Micros::new(50_000);
+/// The same of the mean over many packets: an interval of four tells little. Source: simulated, two seeds, 32 policed
+/// paths lose 12.5 % for 13.9, at a Jain's index of .931 for .914, 48 crowds 4.6 for 4.8.
+const POLICED_MEAN: f32 = 0.1;
 /// Packets and ACKs in an interval, at least.
 const INTERVAL_PKTS: f64 = 4.0;
 const INTERVAL_ACKS: f64 = 2.0;
@@ -202,7 +205,9 @@ pub struct Aimd {
     alone: u8,
     evidence: Evidence,
     /// The part of the last packets that was lost at a full queue, beyond the path's own losses.
-    crowd_loss: f64,
+    crowd_loss: f32,
+    /// The same where no full queue was met, as at a policer.
+    policed_loss: f32,
     /// The queue that stood through the last interval.
     stood: Micros,
     /// How often in a row losses were met at the same rate.
@@ -291,11 +296,11 @@ impl Aimd {
 
     /// The slowest rate after a back-off. A policer may let pass less than is worth while elsewhere, and no queue slows
     /// the ACKs of more.
-    fn slowest(view: &View<'_>) -> Rate {
+    fn slowest(&self, view: &View<'_>) -> Rate {
         let &View { mi, est, .. } = view;
         let unlike_a_queue = est.class(mi) != LossClass::Congestive && !est.is_bursty();
         let heavy = unlike_a_queue && est.excess_loss(mi) > POLICED_LOSS;
-        let rtt = if est.losses_follow_rate() || heavy {
+        let rtt = if self.is_policed(est) || heavy {
             est.srtt().max(POLICED_RTT)
         } else {
             est.srtt()
@@ -328,16 +333,28 @@ impl Aimd {
         }
     }
 
-    /// Takes what an interval lost at a full queue.
+    /// Takes what an interval lost, at a full queue and elsewhere.
     fn note_loss(&mut self, view: &View<'_>) {
-        let weight = (view.mi.pkts() / SLOW_PKTS).min(1.0);
-        self.crowd_loss += weight * (loss_at_full_queue(view) - self.crowd_loss);
+        let &View { mi, est, .. } = view;
+        let weight = (mi.pkts() / SLOW_PKTS).min(1.0) as f32;
+        let policed = if est.class(mi) == LossClass::Congestive {
+            0.0
+        } else {
+            (mi.loss() - est.loss_floor()).max(0.0)
+        };
+        self.crowd_loss += weight * (loss_at_full_queue(view) as f32 - self.crowd_loss);
+        self.policed_loss += weight * (policed as f32 - self.policed_loss);
+    }
+
+    /// Whether losses are an answer to the rate, and no queue is.
+    fn is_policed(&self, est: &Estimator) -> bool {
+        est.losses_follow_rate() || self.policed_loss > POLICED_MEAN
     }
 
     /// How many times slower a tiny window climbs for what was lost, while so much of the tolerated queue stands.
     fn slowed(&self, queue_part: f64) -> f64 {
         let stands = (queue_part / SLOW_QUEUE_PART).clamp(0.0, 1.0);
-        1.0 + SLOW_GAIN * (self.crowd_loss - SLOW_FROM).max(0.0) * stands
+        1.0 + SLOW_GAIN * (f64::from(self.crowd_loss) - SLOW_FROM).max(0.0) * stands
     }
 
     /// The queue that even the fastest packets met.
@@ -389,7 +406,7 @@ impl Aimd {
                 (rate * loss_factor(view), Reason::ClimbLoss)
             }
         };
-        (target.max(Self::slowest(view).min(rate)), reason)
+        (target.max(self.slowest(view).min(rate)), reason)
     }
 
     /// What arrives, less a part for this queue to drain.
@@ -420,7 +437,7 @@ impl Aimd {
             _ => rate,
         };
         // At a policer no queue slows the climb.
-        let careful = view.est.losses_follow_rate() || self.edge.is_some_and(|edge| from > edge);
+        let careful = self.is_policed(view.est) || self.edge.is_some_and(|edge| from > edge);
         let per_rtt = if window_pkts >= TINY_PKTS {
             CLIMB
         } else if careful {

@@ -335,6 +335,13 @@ impl Controller {
         {
             return (mi, decision);
         }
+        if asked.is_some()
+            && !self.switched
+            && !raw.timeout()
+            && let Some(decision) = self.on_repeats(&mi)
+        {
+            return (mi, decision);
+        }
         let decision = match self.phase {
             _ if self.switched => self.on_switch(),
             _ if raw.timeout() => self.on_timeout(),

@@ -9,8 +9,17 @@ use support::{Outcome, Path};
 
 const SEEDS: [u64; 3] = [1, 2, 3];
 
-fn rows(name: &str, path: &Path, mut check: impl FnMut(&Outcome)) {
-    for seed in SEEDS {
+fn rows(name: &str, path: &Path, check: impl FnMut(&Outcome)) {
+    rows_of(SEEDS, name, path, check);
+}
+
+fn rows_of(
+    seeds: impl IntoIterator<Item = u64>,
+    name: &str,
+    path: &Path,
+    mut check: impl FnMut(&Outcome),
+) {
+    for seed in seeds {
         let out = path.run(seed);
         let end = path.seconds;
         println!(
@@ -179,20 +188,21 @@ fn four_flows_share_ten_packets_of_buffer() {
 
 #[test]
 fn thirty_flows_share_although_the_last_find_a_full_queue() {
-    let starts_s = (0..30).map(|i| f64::from(i) * 0.1).collect();
-    rows(
-        "30 flows 100M 40ms",
-        &Path {
-            starts_s,
-            seconds: 40.0,
-            ..Path::new(100.0, 40.0)
-        },
-        |out| {
-            // The large flows of a crowd become small only slowly (docs/changes/earlier.md, shared queues).
-            assert!(out.jain(20.0, 40.0) >= 0.85);
-            assert!(out.share(0.0, 40.0) >= 0.88);
-        },
-    );
+    let path = Path {
+        starts_s: (0..30).map(|i| f64::from(i) * 0.1).collect(),
+        seconds: 40.0,
+        ..Path::new(100.0, 40.0)
+    };
+    // Where some take the others for flows of Cubic, which is by chance, they fill the queue and have more: with two of
+    // these seeds before the train was measured behind its late packets, with three since.
+    let mut jains = Vec::new();
+    rows_of(1..=12, "30 flows 100M 40ms", &path, |out| {
+        jains.push(out.jain(20.0, 40.0));
+        assert!(out.share(0.0, 40.0) >= 0.88);
+    });
+    jains.sort_by(f64::total_cmp);
+    assert!(jains[3] >= 0.95, "nine of twelve share evenly: {jains:?}");
+    assert!(jains[0] >= 0.5, "none is left with nothing: {jains:?}");
 }
 
 #[test]

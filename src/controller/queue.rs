@@ -6,6 +6,7 @@ use crate::compete::{Competitor, End};
 use crate::estimate::Mi;
 use crate::handbrake::loss::MIN_PKTS;
 use crate::handbrake::{CompeteRule, Effect, View};
+use crate::params::Handbrake;
 use crate::plan::{Decision, Reason};
 use crate::startup::MIN_SAMPLES;
 use crate::units::{Micros, Rate};
@@ -72,6 +73,24 @@ impl Controller {
         let floor = Aimd::floor(self.est.srtt(), pkt_bytes);
         let passes = passed.max(mi.goodput).max(floor);
         (passes < self.rate * PASSES_LESS && self.loses_heavily(mi)).then_some(passes)
+    }
+
+    /// An interval that loses so much that hardly anything arrives but repetitions, which have no RTT: no part would
+    /// judge it, and the flow would repeat what it loses for ever. It climbs from what passes, on a path of which
+    /// nothing is known. Start and drain see to it themselves.
+    pub(super) fn on_repeats(&mut self, mi: &Mi) -> Option<Decision> {
+        let learns = matches!(
+            self.phase,
+            Phase::Vivace(_) | Phase::Cruise(_) | Phase::Aimd(_) | Phase::Compete(_)
+        );
+        let off = self.params.no_handbrake.contains(Handbrake::Loss);
+        if !learns || off || !self.params.is_pk3c() || mi.samples >= MIN_SAMPLES {
+            return None;
+        }
+        self.rate = self.bounded(self.passes_less(mi)?);
+        self.rules.path.learn(None);
+        let command = self.climb_on(Aimd::after_loss(self.est.now(), self.est.srtt()));
+        Some(self.decide(Reason::LossCut, Some(command)))
     }
 
     /// Whether others are known to have a part of the path: it carries more than arrived lately.

@@ -63,7 +63,7 @@ fn trajectory(no_handbrake: &str) -> Vec<String> {
     let mut lines = vec![format!("{} {} {}", first.phase, first.reason, first.rate)];
     let (mut now, mut queue) = (100_000, 0.0);
     // The initial window's ACKs come at the path's rate: a packet in 200 us.
-    for ack in 0..7 {
+    for ack in 0..8 {
         let acked = [(0, 40_000 + 200 * ack, 0)];
         let decision = controller.on_report(&report(9, now, &acked, 1000));
         if decision.command.is_some() {
@@ -103,7 +103,7 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
     let expected = [
         "startup start 3145.728kbit",
         "startup first-rtt 6.0",
-        "startup path-rate 31.2",
+        "startup path-rate 31.1",
         "startup grow 40.0",
         "startup grow 46.0",
         "drain full-slope 39.2",
@@ -652,6 +652,32 @@ fn a_drain_that_tells_no_goodput_keeps_its_rate() {
     // Half of forty packets are lost, and all ACKs come in one microsecond.
     let decision = controller.on_report(&report(tag, 20_000, &[(0, 60_000, 1); 20], 20_000));
     assert_eq!((decision.reason, decision.rate), (Reason::Wait, before));
+}
+
+#[test]
+fn a_flow_of_which_only_repetitions_arrive_goes_on_at_what_passes() {
+    let after = |no_handbrake: &str, lost: u64| {
+        let mut controller = on_an_empty_path();
+        let mut params = Params::default();
+        params.set("no-handbrake", no_handbrake).unwrap();
+        controller.set_params(Arc::new(params));
+        let tag = u64::from(controller.plan.number) * 32 + 5;
+        // What was sent again has no RTT below 20 ms.
+        let raw = RawReport {
+            dlv: 10,
+            lost,
+            ..report(tag, 0, &[], 40_000)
+        };
+        let decision = controller.on_report(&raw);
+        (decision.reason, decision.rate)
+    };
+    let (reason, rate) = after("none", 90);
+    assert_eq!(reason, Reason::LossCut);
+    // Ten packets in 40 ms.
+    let passes = Rate::from_bytes_in(10.0 * MSS as f64, Micros::new(40_000));
+    assert!(rate <= passes * 1.1, "{rate}");
+    assert_ne!(after("none", 0).0, Reason::LossCut, "none is lost");
+    assert_ne!(after("loss", 90).0, Reason::LossCut);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use super::interval::rtt_stats;
+use super::loss::MOST_OWN;
 use super::*;
 
 /// Sums over (send time, rtt, lost) of ACKs of one packet each, as the program adds them. The ACK arrives at

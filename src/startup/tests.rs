@@ -253,7 +253,10 @@ fn what_others_know_of_the_path_bounds_where_a_start_ends() {
             active: others,
             carries,
         });
-        startup.most().map(|rate| (rate / RATE * 1e3).round() / 1e3)
+        startup
+            .others
+            .most(startup.path())
+            .map(|rate| (rate / RATE * 1e3).round() / 1e3)
     };
     let first = || Startup::new(Micros::ZERO);
     assert_eq!(most(first(), 2, Some(RATE)), Some(0.5));

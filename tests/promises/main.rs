@@ -403,7 +403,7 @@ fn r13_the_core_alone_is_vivace() {
 fn r14_a_policer_is_met_at_its_rate() {
     const GAPS: &[Gap] = &[];
     let mut judge = Judge::new(GAPS);
-    for (mbit, rtt_ms, burst_ms) in [(8, 10, 20), (8, 5, 500), (50, 20, 1000)] {
+    for (mbit, rtt_ms, burst_ms) in [(8, 10, 20), (8, 5, 500), (8, 6, 500), (50, 20, 1000)] {
         let mut path = path(10.0 * mbit as f64, rtt_ms, 1.0);
         let rate_bps = mbit * 1_000_000;
         path.policer = Some(TokenBucket {
