@@ -30,7 +30,7 @@
 //! ```
 //!
 //! Where losses told of the edge, less arrived between them than the path carries, and a little more is no wider path:
-//! there as much must arrive as the path is not known to carry.
+//! there more must arrive than the path is known to carry.
 //!
 //! After a drain it comes back by itself, where as much as before can be had.
 //!

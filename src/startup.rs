@@ -25,12 +25,12 @@
 //! long RTT is watched for one and a half RTTs before it ends the start; and one that ends a start is looked at again
 //! when its queue should be gone ([`watch`]).
 //!
-//! What a report shows of a full path is looked at by itself ([`signs`]). Losses of all slots together end the start,
+//! What a report shows of a full path is looked at by itself (`signs.rs`). Losses of all slots together end the start,
 //! too, and those of one slot slow it, by as much as they are. Where half of the initial window was lost, the second RTT
 //! has no more than that part of its rate that arrived, and a slot that leaves no growth ends the start. A first start
 //! bears a tenth, since the path's own losses are unknown; a restart knows them, and bears little more.
 //!
-//! Where others to the same address tell of themselves, the start takes its part among them ([`others`]).
+//! Where others to the same address tell of themselves, the start takes its part among them (`others.rs`).
 //!
 //! Limits: between passing the capacity and its sign lie an RTT and a slot or two, in which 0.7 to 1.3 bandwidth-delay
 //! products come to stand in the queue. A buffer of one loses some of that.
