@@ -9,7 +9,7 @@ mod generate;
 #[allow(dead_code)]
 #[path = "../../crates/ccp-bpf/src/layout.rs"]
 mod layout;
-#[path = "../../crates/ccp-bpf/src/translate.rs"]
+#[path = "../../crates/ccp-bpf/src/translate/mod.rs"]
 mod translate;
 #[path = "../../crates/ccp-bpf/tests/support/translated.rs"]
 mod translated;
