@@ -337,13 +337,13 @@ impl Aimd {
     fn note_loss(&mut self, view: &View<'_>) {
         let &View { mi, est, .. } = view;
         let weight = (mi.pkts() / SLOW_PKTS).min(1.0) as f32;
-        let policed = if est.class(mi) == LossClass::Congestive {
-            0.0
-        } else {
-            (mi.loss() - est.loss_floor()).max(0.0)
+        let beyond = est.loss_beyond(mi, 0.0) as f32;
+        let (crowd, policed) = match est.class(mi) {
+            LossClass::Congestive => (beyond, 0.0),
+            LossClass::None | LossClass::Random | LossClass::Unknown => (0.0, beyond),
         };
-        self.crowd_loss += weight * (loss_at_full_queue(view) as f32 - self.crowd_loss);
-        self.policed_loss += weight * (policed as f32 - self.policed_loss);
+        self.crowd_loss += weight * (crowd - self.crowd_loss);
+        self.policed_loss += weight * (policed - self.policed_loss);
     }
 
     /// Whether losses are an answer to the rate, and no queue is.

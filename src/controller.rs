@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Every report is first an observation, whatever plan it belongs to. Then the first of these that applies decides: a
-//! start that goes on since what ended it was no queue, parameters that have changed, a retransmission timeout, the
-//! first ACKs, and then whichever part drives the flow. Vivace asks all handbrakes before it learns, the cruise that
+//! start that goes on since what ended it was no queue, losses that let hardly anything but repetitions arrive,
+//! parameters that have changed, a retransmission timeout, the first ACKs, and then whichever part drives the flow. Vivace asks all handbrakes before it learns, the cruise that
 //! for a queue. Reports of an old plan decide nothing; slot 0, what was sent before the plan, tells only the fast start
 //! and the drain something, since for the others its effects are already answered. `--algorithm vivace` runs the core
 //! alone, with its own start; `--upstream-compat` runs [`crate::upstream`] instead.
@@ -329,18 +329,11 @@ impl Controller {
             self.queue_stands = view.standing_queue() > view.tolerated_queue();
         }
         self.rules.shaper.note(&view);
-        if asked.is_some()
-            && !self.switched
-            && let Some(decision) = self.resume_start(&mi)
-        {
-            return (mi, decision);
-        }
-        if asked.is_some()
-            && !self.switched
-            && !raw.timeout()
-            && let Some(decision) = self.on_repeats(&mi)
-        {
-            return (mi, decision);
+        if asked.is_some() && !self.switched {
+            let resumed = self.resume_start(&mi);
+            if let Some(decision) = resumed.or_else(|| self.on_repeats(&mi)) {
+                return (mi, decision);
+            }
         }
         let decision = match self.phase {
             _ if self.switched => self.on_switch(),

@@ -280,11 +280,9 @@ impl Startup {
     /// What a newcomer begins with where others fill the path already, as its first ACKs show.
     #[must_use]
     pub fn share_at_once(&self, rtt: &RttStats, est: &Estimator) -> Option<Rate> {
-        let (full, least) = (
-            est.mean_queue(rtt) > tolerated_queue(est),
-            self.others.least(),
-        );
-        (full && least > Rate::ZERO).then_some(least)
+        let is_full = est.mean_queue(rtt) > tolerated_queue(est);
+        let least = self.others.least();
+        (is_full && least > Rate::ZERO).then_some(least)
     }
 
     /// Growth per RTT.

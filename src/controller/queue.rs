@@ -65,8 +65,8 @@ impl Controller {
         !mi.stalled && mi.pkts() >= MIN_PKTS && self.est.excess_loss(mi) > CROWDED_LOSS
     }
 
-    /// What passes of an interval that loses heavily, if that is far less than what the drain goes on at: what arrived
-    /// until then used up a shaper's tokens, and tells nothing of what the path carries.
+    /// What passes of an interval that loses heavily, if that is far less than the flow goes on at: what arrived until
+    /// then used up the tokens of a shaper or a policer, and tells nothing of what the path carries.
     fn passes_less(&self, mi: &Mi) -> Option<Rate> {
         let pkt_bytes = self.est.pkt_bytes(self.mss_bytes);
         let passed = Rate::from_bytes_in(mi.delivered_pkts * pkt_bytes, self.est.reported_after());
@@ -79,12 +79,9 @@ impl Controller {
     /// judge it, and the flow would repeat what it loses for ever. It climbs from what passes, on a path of which
     /// nothing is known. Start and drain see to it themselves.
     pub(super) fn on_repeats(&mut self, mi: &Mi) -> Option<Decision> {
-        let learns = matches!(
-            self.phase,
-            Phase::Vivace(_) | Phase::Cruise(_) | Phase::Aimd(_) | Phase::Compete(_)
-        );
-        let off = self.params.no_handbrake.contains(Handbrake::Loss);
-        if !learns || off || !self.params.is_pk3c() || mi.samples >= MIN_SAMPLES {
+        let begins = matches!(self.phase, Phase::Startup(_) | Phase::Drain { .. });
+        let off = self.params.no_handbrake.contains(Handbrake::Loss) || !self.params.is_pk3c();
+        if begins || off || mi.samples >= MIN_SAMPLES {
             return None;
         }
         self.rate = self.bounded(self.passes_less(mi)?);

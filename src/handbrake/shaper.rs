@@ -17,9 +17,10 @@
 //!
 //! Whenever the queue is full the bucket is empty, so what arrives between two such times is the shaper's rate times
 //! the time between them, and so is what arrives while it is full; but in between more than that arrived without a
-//! queue. No other path does all of that: where others come and go, the two differ, and alone on a path without a bucket nothing
-//! arrives faster than while the queue is full. Two stretches that say so, at the same rate, tell the rate. From then
-//! on the tokens are counted, and the flow sends no more than the rate and what would use them up slowly.
+//! queue. No other path does all of that: where others come and go, the two differ, and alone on a path without a
+//! bucket nothing arrives faster than while the queue is full. Two stretches that say so, at the same rate, tell the
+//! rate. From then on the tokens are counted, and the flow sends no more than the rate and what would use them up
+//! slowly.
 //!
 //! ```text
 //!   most = 1.02 rate + |tokens| / (8 srtt)        tokens = rate x time - arrived, since the bucket was empty

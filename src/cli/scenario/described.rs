@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub(in crate::cli) struct Described {
     /// Read the scenario from a TOML file instead of flags (every key: docs/scenarios.md)
     #[arg(long, value_name = "FILE", conflicts_with = "PathFlags")]
-    pub(in crate::cli) scenario: Option<PathBuf>,
+    scenario: Option<PathBuf>,
     /// Which scenario of a file that holds several
     #[arg(long, value_name = "ID", requires = "scenario")]
     only: Option<String>,
