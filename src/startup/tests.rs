@@ -285,9 +285,12 @@ fn what_the_train_tells_bounds_the_ramp_until_more_arrives() {
     );
     let at = to(grown(RATE, 120_000));
     assert!((at - BEYOND_TRAIN).abs() < 0.05, "{at}");
-    let wrong = to(grown(RATE * 1.3, 140_000));
+    let low = to(grown(RATE * 1.3, 140_000));
+    assert!(low > 1.3 * BEYOND_TRAIN + 0.1, "the train was low: {low}");
+    assert!(low < 1.3 * BEYOND_LOW_TRAIN + 1e-9, "{low}");
+    let wrong = to(grown(RATE * 2.1, 160_000));
     assert!(
-        wrong > 1.3 * BEYOND_TRAIN + 0.1,
+        wrong > 2.1 * BEYOND_TRAIN + 0.1,
         "the train was wrong: {wrong}"
     );
 }
