@@ -503,9 +503,18 @@ pub fn climb_step(view: &View<'_>, pkts_per_rtt: f64, queue: Micros, tolerated: 
         0.0
     };
     let coming = queue + srtt * (AHEAD_RTTS * excess.clamp(0.0, EXCESS_MAX));
-    let per_rtt = pkts_per_rtt * (1.0 - coming / tolerated).max(LEAST_CLIMB);
-    let rtts = (mi.sent_for / srtt).min(1.0);
-    Rate::from_bytes_in(per_rtt * view.pkt_bytes, srtt.max(SHORTEST_RTT)) * rtts
+    free_step(
+        view,
+        pkts_per_rtt * (1.0 - coming / tolerated).max(LEAST_CLIMB),
+    )
+}
+
+/// The same where no queue is to come.
+#[must_use]
+pub fn free_step(view: &View<'_>, pkts_per_rtt: f64) -> Rate {
+    let srtt = view.est.srtt();
+    let rtts = (view.mi.sent_for / srtt).min(1.0);
+    Rate::from_bytes_in(pkts_per_rtt * view.pkt_bytes, srtt.max(SHORTEST_RTT)) * rtts
 }
 
 /// The queue that is tolerated: more where its range is known, so that it stays well below what is lost.

@@ -9,7 +9,7 @@
 //! ```text
 //!                            _.-'|                _.-'|          climbs by half a per cent per RTT, less near the tolerated queue, more
 //!                     ___.--'    |         ___.--'    |          the further beyond the edge, until more than a packet stands
-//!   edge     - - - - | - - - - - | - - - - | - - - - - | - -
+//!   edge     - - - - | - - - - - | - - - - | - - - - - | - -     comes back a little beyond it
 //!                    |           |         |           |
 //!                    |           '---------'           '-----    then below what arrived, by as much as lets the queue out in
 //!            --------'                                           two RTTs, and back when no more than a packet stands
@@ -95,6 +95,13 @@ const RTT_BURSTS: f64 = 2.0;
 const LEAST_PKTS: f64 = 8.0;
 const LEAST_PKTS_LOSSY: f64 = 15.0;
 const LOSSY: f64 = 0.005;
+/// Where it comes back to a queue's edge, over that. Source: simulated, 24 paths that triple at four times each: 47 of 96
+/// are used by 80 % later than 10 RTTs and one, 29 with this, 25 and 18 with 1.01 and 1.015. It costs a queue: 35 clean
+/// paths have an RTT p95 longer by 1.2 % with this, 2.1 and 3 % with those.
+const BACK_BEYOND: f64 = 1.0075;
+/// So much more than the edge arriving, without a queue, says that none is to come. Source: the same: 21 are late for 29,
+/// and the clean paths' RTTs are the same. Half of it does the same.
+const MORE_ARRIVES: f64 = 1.004;
 /// Intervals after which a step back shows; and RTTs in which what was sent before the cruise is reported.
 const HOLDOFF: f64 = 2.0;
 const FIRST_HOLDOFF_RTTS: f64 = 2.0;
@@ -186,7 +193,16 @@ impl Cruise {
         if rate >= self.edge {
             return self.climb(view, path, queue, tolerated);
         }
-        Ride::On(self.edge, Reason::Cruise)
+        Ride::On(self.beyond_edge(), Reason::Cruise)
+    }
+
+    /// Where it comes back to, after a step back: the sooner beyond the edge, the sooner a wider path shows. Losses
+    /// would come at once.
+    fn beyond_edge(&self) -> Rate {
+        match self.met {
+            Met::Queue => self.edge * BACK_BEYOND,
+            Met::Never | Met::Loss => self.edge,
+        }
     }
 
     /// The queue that even the fastest packets met, less what is there at any rate: where bursts are of two packets the
@@ -237,20 +253,29 @@ impl Cruise {
     fn climb(&self, view: &View<'_>, path: OwnPath, queue: Micros, tolerated: Micros) -> Ride {
         let &View { mi, rate, .. } = view;
         let beyond_pkts = view.window_pkts() * (1.0 - self.edge / rate);
-        let arrives = mi.goodput > self.edge * WIDER_ARRIVES;
-        let far = rate > self.edge * WIDER_RATE && beyond_pkts > WIDER_PKTS && arrives;
-        let is_wider = match self.met {
-            Met::Never => false,
-            Met::Queue => far,
-            Met::Loss => far && !path.is_all(mi.goodput),
+        let arrives = |beyond| mi.goodput > self.edge * beyond;
+        let far = rate > self.edge * WIDER_RATE && beyond_pkts > WIDER_PKTS;
+        let (is_wider, may_be_wider) = match self.met {
+            Met::Never => (false, false),
+            Met::Queue => (far && arrives(WIDER_ARRIVES), arrives(MORE_ARRIVES)),
+            Met::Loss => (
+                far && arrives(WIDER_ARRIVES) && !path.is_all(mi.goodput),
+                false,
+            ),
         };
-        if is_wider && queue <= tolerated * WIDER_QUEUE {
+        let no_queue = queue <= tolerated * WIDER_QUEUE;
+        if is_wider && no_queue {
             return Ride::Wider;
         }
         let beyond = (rate / self.edge - 1.0).max(0.0);
         let part = CLIMB_PART * (1.0 + beyond / TWICE_BEYOND);
         let per_rtt = CLIMB_PKTS.max(view.window_pkts() * part);
-        let step = aimd::climb_step(view, per_rtt, queue, tolerated);
+        // The last step's packets are still on their way: they look like a queue to come.
+        let step = if may_be_wider && no_queue {
+            aimd::free_step(view, per_rtt)
+        } else {
+            aimd::climb_step(view, per_rtt, queue, tolerated)
+        };
         Ride::On(rate + step, Reason::Cruise)
     }
 }

@@ -111,16 +111,16 @@ fn trajectory_snapshot_of_a_start_on_a_path_of_40_mbit() {
         "cruise cruise 39.2",
         "cruise cruise 39.4",
         "cruise cruise-queue 39.2",
-        "cruise cruise 40.0",
-        "cruise cruise 40.2",
-        "cruise cruise 40.2",
         "cruise cruise 40.3",
         "cruise cruise 40.3",
+        "cruise cruise 40.4",
         "cruise cruise-queue 39.2",
-        "cruise cruise 40.0",
-        "cruise cruise 40.1",
-        "cruise cruise 40.2",
-        "cruise cruise 40.2",
+        "cruise cruise 40.3",
+        "cruise cruise 40.4",
+        "cruise cruise-queue 39.2",
+        "cruise cruise 40.3",
+        "cruise cruise 40.4",
+        "cruise cruise-queue 39.3",
     ];
     assert_eq!(trajectory("none"), expected);
 }
