@@ -164,6 +164,26 @@ fn a_path_that_takes_more_than_the_edge_has_become_wider() {
 }
 
 #[test]
+fn more_than_the_edge_that_arrives_without_a_queue_is_climbed_on_at_once() {
+    // What was sent an RTT ago arrives; two per cent beyond the edge are on their way.
+    let rate = PATH * 1.02;
+    let step = |met, arrives: f64| {
+        let mut flow = Flow::new();
+        flow.cruise = Cruise::new(PATH, met, &flow.est);
+        match flow.interval(rate, arrives / 1.02, PATH * 3.0, 1) {
+            Ride::On(next, Reason::Cruise) => (next.mbit() - rate.mbit()) / PATH.mbit(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let at_once = step(Met::Queue, 1.008);
+    assert!(at_once > 0.01, "{at_once}");
+    let edge = step(Met::Queue, 1.0);
+    assert!(edge < 0.2 * at_once, "no more than the edge: {edge}");
+    let lost = step(Met::Loss, 1.008);
+    assert!(lost < 0.2 * at_once, "losses told the edge: {lost}");
+}
+
+#[test]
 fn a_path_of_less_than_two_bursts_is_none_to_ride_on() {
     let steers = |rtt_us| {
         let mut est = Estimator::new(&Params::default());
