@@ -252,26 +252,23 @@ impl Cruise {
     /// Looks for more than the edge, the faster the longer none has come.
     fn climb(&self, view: &View<'_>, path: OwnPath, queue: Micros, tolerated: Micros) -> Ride {
         let &View { mi, rate, .. } = view;
-        let beyond_pkts = view.window_pkts() * (1.0 - self.edge / rate);
-        let arrives = |beyond| mi.goodput > self.edge * beyond;
-        let far = rate > self.edge * WIDER_RATE && beyond_pkts > WIDER_PKTS;
-        let (is_wider, may_be_wider) = match self.met {
-            Met::Never => (false, false),
-            Met::Queue => (far && arrives(WIDER_ARRIVES), arrives(MORE_ARRIVES)),
-            Met::Loss => (
-                far && arrives(WIDER_ARRIVES) && !path.is_all(mi.goodput),
-                false,
-            ),
-        };
         let no_queue = queue <= tolerated * WIDER_QUEUE;
-        if is_wider && no_queue {
+        let arrives = |beyond| no_queue && mi.goodput > self.edge * beyond;
+        let beyond_pkts = view.window_pkts() * (1.0 - self.edge / rate);
+        let far = rate > self.edge * WIDER_RATE && beyond_pkts > WIDER_PKTS;
+        let shows = match self.met {
+            Met::Never => false,
+            Met::Queue => true,
+            Met::Loss => !path.is_all(mi.goodput),
+        };
+        if shows && far && arrives(WIDER_ARRIVES) {
             return Ride::Wider;
         }
         let beyond = (rate / self.edge - 1.0).max(0.0);
         let part = CLIMB_PART * (1.0 + beyond / TWICE_BEYOND);
         let per_rtt = CLIMB_PKTS.max(view.window_pkts() * part);
         // The last step's packets are still on their way: they look like a queue to come.
-        let step = if may_be_wider && no_queue {
+        let step = if self.met == Met::Queue && arrives(MORE_ARRIVES) {
             aimd::free_step(view, per_rtt)
         } else {
             aimd::climb_step(view, per_rtt, queue, tolerated)

@@ -386,18 +386,22 @@ impl Startup {
         confirmed.min(by_time)
     }
 
-    /// As much of this as what the train tells and what arrived allow; more than that shows that the train was wrong.
+    /// As much of this as what the train tells and what arrived allow; far more than that shows that the train was wrong.
     fn within_reach(&mut self, rate: Rate) -> Rate {
-        if self.best > self.path * TRAIN_WRONG {
+        let Some(path) = self.path() else {
+            return rate;
+        };
+        let arrived = |times| self.best > path * times;
+        if arrived(TRAIN_WRONG) {
             self.path = Rate::ZERO;
+            return rate;
         }
-        let beyond = if self.best > self.path * TRAIN_LOW {
+        let beyond = if arrived(TRAIN_LOW) {
             BEYOND_LOW_TRAIN
         } else {
             BEYOND_TRAIN
         };
-        self.path()
-            .map_or(rate, |path| rate.min(path.max(self.best * beyond)))
+        rate.min(path.max(self.best * beyond))
     }
 
     /// Whether a long RTT is no sign yet, and the rate is held: for a first start whose path's rate is not known, and
