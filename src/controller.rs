@@ -258,10 +258,12 @@ impl Controller {
         self.est = estimator;
     }
 
-    /// Whether it matters to the flow what others know: while it starts, and while it suspects competitors.
+    /// Whether it matters to the flow what others know: while it starts, while it suspects competitors, and before it
+    /// takes the path for its own.
     #[must_use]
     pub fn asks(&self) -> bool {
-        self.is_starting() || self.rules.compete.suspects()
+        let claims = matches!(&self.phase, Phase::Aimd(climber) if climber.may_find_its_own());
+        self.is_starting() || self.rules.compete.suspects() || claims
     }
 
     fn is_starting(&self) -> bool {
@@ -275,8 +277,10 @@ impl Controller {
         self.rules
             .compete
             .hear(known.is_some_and(|known| known.is_all));
-        if let (Phase::Startup(startup), Some(known)) = (&mut self.phase, known) {
-            startup.hear(known);
+        match (&mut self.phase, known) {
+            (Phase::Startup(startup), Some(known)) => startup.hear(known),
+            (Phase::Aimd(climber), Some(known)) if known.active > 0 => climber.shares(),
+            _ => {}
         }
     }
 

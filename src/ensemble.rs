@@ -14,6 +14,8 @@
 //!       what one of them knows it to carry  so that it divides that, if its own first ACKs say nothing
 //!   one that sees a queue that no action empties asks, too
 //!       whether they have all of the path   then the queue is theirs, and there is nobody to compete with
+//!   and one that is about to take the path for its own, since it loses at the same rate again and again
+//!       whether any take what they can get  then it is not
 //! ```
 //!
 //! Where a queue stands already when the first ACKs are in, there is nothing to find out: the start ends there, with a

@@ -355,7 +355,8 @@ impl Startup {
         if elapsed > est.srtt() * PLATEAU_RTTS && self.recent.is_full() {
             // ACKs that come together tell of more than was ever sent.
             let arrived = mi.goodput.min(rate);
-            return Verdict::Leave(self.best.max(arrived) * CEILING, Reason::Plateau);
+            let arrived = self.best.max(arrived);
+            return Verdict::Leave(self.as_part(arrived * CEILING), Reason::Plateau);
         }
         if mi.slot == Slot::Hold && mi.samples < MIN_SAMPLES {
             return Verdict::Longer;
@@ -368,6 +369,7 @@ impl Startup {
         let recently = recent.unwrap_or(Rate::MAX) * OVER_GOODPUT;
         let next = self.grown_by(gain, mi, est, rate).min(recently);
         let next = self.within_reach(next);
+        let next = self.as_part(next);
         if next <= rate {
             return Verdict::Wait(Reason::AppLimited);
         }
@@ -402,6 +404,15 @@ impl Startup {
             BEYOND_TRAIN
         };
         rate.min(path.max(self.best * beyond))
+    }
+
+    /// As much of this as a flow that starts again may have among others: its part.
+    fn as_part(&self, rate: Rate) -> Rate {
+        let shares = self.restart.is_some_and(|restart| !restart.on_own_path);
+        match self.others.part() {
+            Some(part) if shares => rate.min(part),
+            _ => rate,
+        }
     }
 
     /// Whether a long RTT is no sign yet, and the rate is held: for a first start whose path's rate is not known, and

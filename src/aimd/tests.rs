@@ -470,24 +470,46 @@ fn a_wide_window_at_a_small_buffer_answers_a_packet_and_gives_up_a_tenth() {
     assert!((wide.rate / before - WIDE_LOSS_FACTOR).abs() < 1e-9);
 }
 
-#[test]
-fn losses_at_the_same_rate_again_and_again_tell_a_flow_that_it_is_alone() {
-    let (path, mut alone, mut shared) = (RATE * 10.0, Wide::after(30), Wide::after(30));
-    let meet = |flow: &mut Wide, edge: Rate| {
+/// Whether a wide flow that loses at these parts of the path's rate takes the path for its own after each, and what it
+/// keeps then; `heard` says after which others tell it that they share the path.
+fn meets_losses_at(parts: &[f64], heard: Option<usize>) -> Vec<(bool, f64)> {
+    let mut flow = Wide::after(30);
+    let meet = |(number, part): (usize, &f64)| {
+        let edge = RATE * (10.0 * part);
         flow.rate = edge;
         assert_eq!(flow.step(edge, 6), Reason::ClimbLoss);
+        let keeps = (flow.rate / edge * 1e3).round() / 1e3;
         for _ in 0..3 {
             flow.step(flow.rate, 0);
         }
-        flow.climber.own_edge().is_some()
+        if heard == Some(number) {
+            assert!(flow.climber.may_find_its_own());
+            flow.climber.shares();
+        }
+        (flow.climber.own_edge().is_some(), keeps)
     };
-    let told: Vec<_> = [1.0, 1.01, 0.99, 1.0, 1.005]
-        .map(|part| meet(&mut alone, path * part))
-        .into();
-    assert_eq!(told, [false, false, false, false, true]);
-    for part in [1.0, 1.04, 1.01, 1.05, 1.02, 1.05, 1.08, 1.05] {
-        assert!(!meet(&mut shared, path * part), "{part}");
-    }
+    parts.iter().enumerate().map(meet).collect()
+}
+
+#[test]
+fn losses_at_the_same_rate_again_and_again_tell_a_flow_that_it_is_alone() {
+    let (no, own) = ((false, WIDE_LOSS_FACTOR), (true, WIDE_LOSS_FACTOR));
+    let tested = (false, WIDE_LOSS_FACTOR - TEST_CUT);
+    let same = [1.0, 1.01, 0.99, 1.0, 1.005];
+    assert_eq!(meets_losses_at(&same, None), [no, no, tested, own, own]);
+    assert_eq!(
+        meets_losses_at(&same, Some(2)),
+        [no, no, tested, no, tested],
+        "others are there"
+    );
+    let lower = [1.0, 1.01, 0.99, 0.95, 0.96];
+    assert_eq!(
+        meets_losses_at(&lower, None),
+        [no, no, tested, no, no],
+        "others took a part of what it gave up"
+    );
+    let others = [1.0, 1.04, 1.01, 1.05, 1.02, 1.05, 1.08, 1.05];
+    assert_eq!(meets_losses_at(&others, None), [no; 8]);
 }
 
 /// How often it yields in 200 intervals of which one packet in fifty is lost, as it has learnt, and the part of the

@@ -4,7 +4,8 @@
 //! though no less than if the train told nothing, and a start ends with no more than its part. Where the train told
 //! nothing, what one of them knows is divided, and a start ends with no more than one and a half of its part. Nor does
 //! any sign end it below one and a half of what each would have if there were one more; and if the first ACKs show that
-//! they fill the path, the start ends there.
+//! they fill the path, the start ends there. A start again grows no further than its part: what it finds free is others'
+//! as well, who may climb more slowly.
 
 use crate::cruise::OwnPath;
 use crate::ensemble::Known;
@@ -67,6 +68,12 @@ impl Others {
     pub(super) fn most(&self, told: Option<Rate>) -> Option<Rate> {
         let heard = || Some(self.path.carries()? * SHARES);
         let path = told.or_else(heard).filter(|_| self.active > 0)?;
+        Some(self.part_of(path))
+    }
+
+    /// Its part of what one of them knows.
+    pub(super) fn part(&self) -> Option<Rate> {
+        let path = self.path.carries().filter(|_| self.active > 0)?;
         Some(self.part_of(path))
     }
 

@@ -266,6 +266,37 @@ fn what_others_know_of_the_path_bounds_where_a_start_ends() {
     assert_eq!(most(told(), 2, Some(RATE)), Some(0.2), "its own train");
 }
 
+/// What a start grows to from this rate, which arrives, where three others take what they can get of a path that carries
+/// so much.
+fn grows_among_others(mut startup: Startup, rate: Rate, carries: Rate) -> Option<f64> {
+    let mut est = Estimator::new(&Params::default());
+    startup.hear(Known {
+        rtt_min: Micros::new(40_000),
+        share: Rate::ZERO,
+        is_all: false,
+        active: 3,
+        carries: Some(carries),
+    });
+    match full_slot(&mut startup, &mut est, rate, 100_000) {
+        Verdict::Grow(to, _) => Some((to / rate * 1e3).round() / 1e3),
+        Verdict::Wait(Reason::AppLimited) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn among_others_a_restart_grows_to_its_part_and_no_further() {
+    let est = Estimator::new(&Params::default());
+    let again = || Startup::again(&est, false);
+    assert_eq!(grows_among_others(again(), RATE, RATE * 4.4), Some(1.1));
+    assert_eq!(grows_among_others(again(), RATE, RATE * 3.0), None);
+    let free = grows_among_others(again(), RATE, RATE * 100.0);
+    assert!(free.is_some_and(|times| times > 1.1), "{free:?}");
+    for start in [Startup::wider(&est), Startup::new(Micros::ZERO)] {
+        assert!(grows_among_others(start, RATE, RATE * 3.0) > Some(1.1));
+    }
+}
+
 #[test]
 fn what_the_train_tells_bounds_the_ramp_until_more_arrives() {
     let mut est = Estimator::new(&Params::default());
