@@ -11,8 +11,9 @@
 //!                  is known)
 //! ```
 //!
-//! A flow that starts, or suspects competitors, hears from others to the same address what they know of the path
-//! ([`ensemble`]): the only thing that flows tell each other, and an input like the reports.
+//! A flow that starts, suspects competitors, or is about to take a path for its own hears from others to the same
+//! address what they know of the path ([`ensemble`]): the only thing that flows tell each other, and an input like the
+//! reports.
 //!
 //! [`agent`] is portus' side, the only module with a clock and logs; [`stats`] declares what it counts and tells while
 //! it runs; [`record`] writes what went in and out, on a thread of its own ([`spool`]); [`simulate`] runs the same

@@ -356,7 +356,7 @@ impl Startup {
             // ACKs that come together tell of more than was ever sent.
             let arrived = mi.goodput.min(rate);
             let arrived = self.best.max(arrived);
-            return Verdict::Leave(self.as_part(arrived * CEILING), Reason::Plateau);
+            return Verdict::Leave(self.within_part(arrived * CEILING), Reason::Plateau);
         }
         if mi.slot == Slot::Hold && mi.samples < MIN_SAMPLES {
             return Verdict::Longer;
@@ -369,7 +369,7 @@ impl Startup {
         let recently = recent.unwrap_or(Rate::MAX) * OVER_GOODPUT;
         let next = self.grown_by(gain, mi, est, rate).min(recently);
         let next = self.within_reach(next);
-        let next = self.as_part(next);
+        let next = self.within_part(next);
         if next <= rate {
             return Verdict::Wait(Reason::AppLimited);
         }
@@ -407,7 +407,7 @@ impl Startup {
     }
 
     /// As much of this as a flow that starts again may have among others: its part.
-    fn as_part(&self, rate: Rate) -> Rate {
+    fn within_part(&self, rate: Rate) -> Rate {
         let shares = self.restart.is_some_and(|restart| !restart.on_own_path);
         match self.others.part() {
             Some(part) if shares => rate.min(part),

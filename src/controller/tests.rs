@@ -183,6 +183,47 @@ fn what_others_know_matters_while_a_flow_starts() {
     assert_eq!(controller.estimator().rtt_min(), Micros::new(40_000));
 }
 
+/// A climber that loses 5 packets of 100 at one rate again and again, and hears of others when it asks, if there are
+/// any: how often it has lost when it first asks, and whether it cruises in the end.
+fn at_the_same_edge(others: u32) -> (Option<u32>, bool) {
+    let resume = Some((Rate::from_mbit(20.0), Micros::new(40_000)));
+    let (mut controller, _) = new(resume, 100 * MSS);
+    controller.on_report(&report(33, 0, &[(0, 40_000, 0); 8], 1000));
+    controller.climb_on(Aimd::after_loss(Micros::ZERO, Micros::new(40_000)));
+    let (mut asked, mut now) = (None, 200_000);
+    for loss in 0..8 {
+        // A long run tells that the path loses nothing by itself.
+        let clean = if loss == 0 { 30 } else { 3 };
+        for interval in 0..=clean {
+            controller.rate = Rate::from_mbit(20.0);
+            let lost = if interval == clean { 5 } else { 0 };
+            let acks: Vec<_> = (0..100)
+                .map(|i| (i * 400, 40_000, u64::from(i < lost)))
+                .collect();
+            if controller.asks() {
+                asked.get_or_insert(loss);
+                controller.hear(Some(Known {
+                    rtt_min: Micros::new(40_000),
+                    share: Rate::from_mbit(20.0),
+                    is_all: false,
+                    active: others,
+                    carries: None,
+                }));
+            }
+            now += 50_000;
+            let tag = u64::from(controller.plan.number) * 32 + 5;
+            controller.on_report(&report(tag, now, &acks, 40_000));
+        }
+    }
+    (asked, controller.phase.name() == PhaseName::Cruise)
+}
+
+#[test]
+fn a_climber_asks_before_it_takes_the_path_for_its_own() {
+    assert_eq!(at_the_same_edge(0), (Some(3), true));
+    assert_eq!(at_the_same_edge(1), (Some(3), false));
+}
+
 #[test]
 fn an_application_of_short_messages_keeps_the_initial_window_per_rtt() {
     let (mut controller, _) = new(None, 10 * MSS);

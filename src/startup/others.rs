@@ -66,9 +66,9 @@ impl Others {
     /// What it ends with, at most, on a path whose rate the train tells, or does not: its part of that, or else a
     /// start's share of what one of them knows.
     pub(super) fn most(&self, told: Option<Rate>) -> Option<Rate> {
-        let heard = || Some(self.path.carries()? * SHARES);
-        let path = told.or_else(heard).filter(|_| self.active > 0)?;
-        Some(self.part_of(path))
+        let told = told.filter(|_| self.active > 0);
+        let heard = || Some(self.part()? * SHARES);
+        told.map(|path| self.part_of(path)).or_else(heard)
     }
 
     /// Its part of what one of them knows.
