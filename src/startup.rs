@@ -354,8 +354,7 @@ impl Startup {
         let elapsed = est.now() - self.grown;
         if elapsed > est.srtt() * PLATEAU_RTTS && self.recent.is_full() {
             // ACKs that come together tell of more than was ever sent.
-            let arrived = mi.goodput.min(rate);
-            let arrived = self.best.max(arrived);
+            let arrived = self.best.max(mi.goodput.min(rate));
             return Verdict::Leave(self.within_part(arrived * CEILING), Reason::Plateau);
         }
         if mi.slot == Slot::Hold && mi.samples < MIN_SAMPLES {
@@ -408,7 +407,7 @@ impl Startup {
 
     /// As much of this as a flow that starts again may have among others: its part.
     fn within_part(&self, rate: Rate) -> Rate {
-        let shares = self.restart.is_some_and(|restart| !restart.on_own_path);
+        let shares = self.restart.is_some() && !self.is_on_own_path();
         match self.others.part() {
             Some(part) if shares => rate.min(part),
             _ => rate,

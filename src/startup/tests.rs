@@ -207,16 +207,21 @@ fn jitter_without_loss_is_no_queue() {
     );
 }
 
-/// On a path of which the train tells this rate, where so many others take what they can get.
-fn on_path(others: u32, path: Rate) -> Startup {
-    let mut first = Startup::new(Micros::ZERO);
-    first.hear(Known {
+/// So many others take what they can get of a path of 40 ms that carries so much, if one of them knows.
+fn known(active: u32, carries: Option<Rate>) -> Known {
+    Known {
         rtt_min: Micros::new(40_000),
         share: Rate::ZERO,
         is_all: false,
-        active: others,
-        carries: None,
-    });
+        active,
+        carries,
+    }
+}
+
+/// On a path of which the train tells this rate, where so many others take what they can get.
+fn on_path(others: u32, path: Rate) -> Startup {
+    let mut first = Startup::new(Micros::ZERO);
+    first.hear(known(others, None));
     Startup::on_path(Micros::ZERO, Some(path), first.others())
 }
 
@@ -246,13 +251,7 @@ fn the_path_is_divided_among_those_who_take_what_they_can_get() {
 #[test]
 fn what_others_know_of_the_path_bounds_where_a_start_ends() {
     let most = |mut startup: Startup, others, carries| {
-        startup.hear(Known {
-            rtt_min: Micros::new(40_000),
-            share: Rate::ZERO,
-            is_all: false,
-            active: others,
-            carries,
-        });
+        startup.hear(known(others, carries));
         startup
             .others
             .most(startup.path())
@@ -270,13 +269,7 @@ fn what_others_know_of_the_path_bounds_where_a_start_ends() {
 /// so much.
 fn grows_among_others(mut startup: Startup, rate: Rate, carries: Rate) -> Option<f64> {
     let mut est = Estimator::new(&Params::default());
-    startup.hear(Known {
-        rtt_min: Micros::new(40_000),
-        share: Rate::ZERO,
-        is_all: false,
-        active: 3,
-        carries: Some(carries),
-    });
+    startup.hear(known(3, Some(carries)));
     match full_slot(&mut startup, &mut est, rate, 100_000) {
         Verdict::Grow(to, _) => Some((to / rate * 1e3).round() / 1e3),
         Verdict::Wait(Reason::AppLimited) => None,
